@@ -62,7 +62,7 @@ def open_packed(path: Path, stack: ExitStack) -> PackedFiles:
         return PackedFiles(names, lambda name: stack.enter_context((path / name).open("rb")))
     if zipfile.is_zipfile(path):
         archive = stack.enter_context(zipfile.ZipFile(path))
-        names = _visible(each.filename for each in archive.infolist() if not each.is_dir())
+        names = _visible(member.filename for member in archive.infolist() if not member.is_dir())
         return PackedFiles(names, lambda name: stack.enter_context(_open_entry(archive, name)))
     file = stack.enter_context(path.open("rb"))
     if file.read(2) != b"\x1f\x8b":

@@ -93,7 +93,7 @@ def spread(
         blocks = mapped.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=0)
         try:
             with closing(iter(blocks)) as batches:  # Ray Data must end before Ray
-                for content in chain.from_iterable(each["results"] for each in batches):
+                for content in chain.from_iterable(batch["results"] for batch in batches):
                     results: list[Result] | Exception = pickle.loads(content)
                     if isinstance(results, Exception):
                         raise results

@@ -78,14 +78,21 @@ def flags_of(
     def decorate(verb: Verb) -> Verb:
         signature, fields = inspect.signature(verb), dict(_parameters(model, panels))
         others = dict(signature.parameters)
-        target = next(name for name, each in others.items() if each.annotation in model.__mro__)
+        target = next(
+            name for name, parameter in others.items() if parameter.annotation in model.__mro__
+        )
         del others[target]
         # The verb's own flags first: what they are is for everybody.
-        parameters = [*(each.replace(kind=_KEYWORD) for each in others.values()), *fields.values()]
+        parameters = [
+            *(parameter.replace(kind=_KEYWORD) for parameter in others.values()),
+            *fields.values(),
+        ]
 
         @functools.wraps(verb)
         def call(**arguments: Any) -> None:
-            values = {name: arguments.pop(each.name, None) for name, each in fields.items()}
+            values = {
+                name: arguments.pop(parameter.name, None) for name, parameter in fields.items()
+            }
             values = {name: value for name, value in values.items() if value is not None}
             try:
                 arguments[target] = model(**values)
@@ -95,7 +102,7 @@ def flags_of(
             verb(**arguments)
 
         call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by Typer
-        call.__annotations__ = {each.name: each.annotation for each in parameters}
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return call  # type: ignore[return-value]  # the same verb with other parameters
 
     return decorate
@@ -247,7 +254,7 @@ def _nearest_settings(
     group, _, last = name.lower().rpartition(".")
     if last in abbreviations:
         return [abbreviations[last]]
-    names = dict.fromkeys(part for each in fields for part in (each, each.partition(".")[0]))
-    candidates = [each for each in names if each.startswith(f"{group}.")] or list(names)
-    full_names = {each.rpartition(".")[2]: each for each in reversed(candidates)}
+    names = dict.fromkeys(part for field in fields for part in (field, field.partition(".")[0]))
+    candidates = [name for name in names if name.startswith(f"{group}.")] or list(names)
+    full_names = {name.rpartition(".")[2]: name for name in reversed(candidates)}
     return [full_names[short] for short in nearest(last, full_names)]

@@ -31,7 +31,7 @@ def check_loss(loss: nn.Module) -> None:
 def _findings(loss: nn.Module) -> Iterator[str]:
     call = _caller(loss)
     logits, labels = _batch(loss)
-    copies = [each.detach().clone() for each in logits]
+    copies = [head.detach().clone() for head in logits]
     try:
         value = call(logits, labels)
     except Exception as error:
@@ -44,7 +44,7 @@ def _findings(loss: nn.Module) -> Iterator[str]:
         yield "it changes its logits: copy them first"
     if any(True for _ in loss.parameters()):
         yield "it has parameters of its own, which a run neither trains nor stores: use buffers"
-    if not torch.isfinite(call([30 * each for each in logits], labels)):
+    if not torch.isfinite(call([30 * head for head in logits], labels)):
         yield "it is not finite for large logits: use log_softmax, logsumexp or softplus"
     yield from _findings_of_values(loss, value, logits, labels)
     yield from _finding_of_gradient(value, logits)  # last: a backward pass may change its state
@@ -57,11 +57,11 @@ def _findings_of_values(
     if not torch.equal(value, call(logits, labels)):
         yield "two calls with one seed of torch differ: draw random numbers from torch alone"
     order = torch.randperm(_BATCH, generator=torch.Generator().manual_seed(1))
-    rows = [each[order] for each in logits]
+    rows = [head[order] for head in logits]
     is_random = not torch.equal(value, call(logits, labels, seed=1))
     if not is_random and not torch.isclose(value, call(rows, labels[order], order)):
         yield "it depends on the order of the batch"
-    twice = call([torch.cat([each, each]) for each in logits], torch.cat([labels, labels]))
+    twice = call([torch.cat([head, head]) for head in logits], torch.cat([labels, labels]))
     if getattr(loss, "reduction", "mean") == "mean" and torch.isclose(2 * value, twice):
         yield "it is a sum: return the mean, or set reduction = 'sum'"
 
@@ -73,11 +73,11 @@ def _finding_of_gradient(value: Tensor, logits: list[Tensor]) -> Iterator[str]:
         yield "it has no gradient: do not detach the logits"
         return
     gradients = torch.autograd.grad(value, logits, allow_unused=True)
-    if any(each is None for each in gradients):
+    if any(gradient is None for gradient in gradients):
         yield "it does not use the logits of every head"
-    elif any(not torch.isfinite(each).all() for each in gradients):
+    elif any(not torch.isfinite(gradient).all() for gradient in gradients):
         yield "its gradient is not finite"
-    elif not any(each.any() for each in gradients):
+    elif not any(gradient.any() for gradient in gradients):
         yield "its gradient is zero everywhere"
 
 

@@ -315,7 +315,7 @@ def measure_by_shots(
             continue
         clusters = None if plants is None else plants[rows]
         mean, deviation, hit_count = sizes[rows].mean(), sizes[rows].std(), int(hits[rows].sum())
-        size_rows, hit_rows = (effective_rows(each[rows], clusters) for each in (sizes, hits))
+        size_rows, hit_rows = (effective_rows(values[rows], clusters) for values in (sizes, hits))
         size_ci95 = mean_interval(float(mean), float(deviation), size_rows, lowest=0, highest=most)
         groups.append(
             ShotGroup(

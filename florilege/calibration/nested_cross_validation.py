@@ -101,7 +101,9 @@ def choose_simplest(
         values = means[:, rows]
         behind = values[values.mean(axis=1).argmax()] - values  # (candidates, rows)
         of = None if clusters is None else clusters[rows]
-        errors = [each.std() / np.sqrt(effective_rows(each, of)) for each in behind]
+        errors = [
+            differences.std() / np.sqrt(effective_rows(differences, of)) for differences in behind
+        ]
         return int((behind.mean(axis=1) <= errors).argmax())
 
     gains, every = np.zeros(table.shape[1:]), np.ones(table.shape[1], dtype=np.bool_)

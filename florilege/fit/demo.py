@@ -202,9 +202,11 @@ def _demo_answers(address: str, server: subprocess.Popen[bytes], data: str, phot
         request = urllib.request.Request(f"{address}/v1/identify", data=picture)
         with urllib.request.urlopen(request, timeout=30) as response:
             results = json.load(response)["results"]
-        hit = any(each["class_id"] == truth.id for each in results)
+        hit = any(result["class_id"] == truth.id for result in results)
         hits += hit
-        listed = [f"{each['taxon']['scientific_name']} {each['score']:.2f}" for each in results]
+        listed = [
+            f"{result['taxon']['scientific_name']} {result['score']:.2f}" for result in results
+        ]
         verdict = f"{'in' if hit else 'NOT in'} the set of {len(results)}"
         if len(listed) > _LISTED:
             listed[_LISTED:] = [f"and {len(listed) - _LISTED} more"]

@@ -69,7 +69,7 @@ class Dispatcher:
 
     def _give(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for target in sorted((each for each in self.targets if each.ready), key=_load):
+        for target in sorted((target for target in self.targets if target.ready), key=_load):
             # A worker that has just died, or takes nothing more, is passed over.
             with suppress(OSError):
                 socket.send_fds(target.channel, [b"+"], [connection.fileno()])

@@ -49,8 +49,8 @@ class Metrics:
 
         def computed(name: str, text: str, *labels: str) -> _ComputedGauge:
             gauge = _ComputedGauge(f"florilege_{name}", text, labels)
-            for each in {registry, self._all}:
-                each.register(gauge)
+            for target in {registry, self._all}:
+                target.register(gauge)
             return gauge
 
         def histogram(

@@ -195,7 +195,7 @@ async def feedback(
         feedback_body = FeedbackBody.model_validate_json(body)
     except ValidationError as error:
         errors = error.errors(include_url=False)
-        located = [{**each, "loc": ("body", *each["loc"])} for each in errors]
+        located = [{**error, "loc": ("body", *error["loc"])} for error in errors]
         raise RequestValidationError(located) from error
     take = partial(
         store.take,

@@ -93,8 +93,10 @@ def unfreeze(network: Network, config: TrainConfig) -> list[str]:
         network.train_only(config.unfreeze)
     except ValueError as error:
         raise UsageError(f"unfreeze: {error}") from error
-    total = sum(each.numel() for each in network.parameters())
-    trainable = sum(each.numel() for each in network.parameters() if each.requires_grad)
+    total = sum(parameter.numel() for parameter in network.parameters())
+    trainable = sum(
+        parameter.numel() for parameter in network.parameters() if parameter.requires_grad
+    )
     few_blocks = {0: "alone, nothing", 1: "and the last block"}
     blocks = few_blocks.get(config.unfreeze, f"and the last {config.unfreeze} blocks")
     return [

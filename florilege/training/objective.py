@@ -55,8 +55,8 @@ class Objective:
         if parts == len(labels) == 1:
             return [1.0]
         divisors = [
-            [len(part) if soft else self._divisor(part) for part in each.tensor_split(parts)]
-            for each in labels
+            [len(part) if soft else self._divisor(part) for part in targets.tensor_split(parts)]
+            for targets in labels
         ]
         total = sum(map(sum, divisors)) or 1.0
         return [parts * by_part[ranks.rank if parts > 1 else 0] / total for by_part in divisors]

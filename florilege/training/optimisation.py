@@ -25,7 +25,9 @@ def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.O
     if config.name == "lbfgs":
         return torch.optim.LBFGS(network.parameters())
     groups, rate = _parameter_groups(network, config), config.peak_rate
-    on_gpu = all(each.device.type == "cuda" for group in groups for each in group["params"])
+    on_gpu = all(
+        parameter.device.type == "cuda" for group in groups for parameter in group["params"]
+    )
     fused = True if on_gpu else None  # None is torch's default code on a CPU
     if config.name == "adamw":
         return torch.optim.AdamW(groups, lr=rate, fused=fused)

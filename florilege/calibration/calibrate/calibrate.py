@@ -105,7 +105,7 @@ def calibrate_bundle(
         part, plan = Part.parse(split), _plan(bundle, settings)
         runtime = Runtime.of(plan.runtime, plan.precision)
         runtimes = [Runtime(), runtime] if runtime.name == OPENVINO else [runtime]
-        sessions = [Session(bundle, device=device, runtime=each) for each in runtimes]
+        sessions = [Session(bundle, device=device, runtime=one) for one in runtimes]
         training = training_photos(sessions[0], data, part) if plan.rejection_method else None
         photos = photos_for(bundle, data, split)
         noise = noisy_labels(plan.label_noise, bundle.classes, data, photos)

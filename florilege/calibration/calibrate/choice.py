@@ -81,7 +81,7 @@ def _compared(photos: LabelledPhotos, plan: CalibrationPlan, advance: Advance) -
 
 def _eligible(results: Sequence[Tabulated], k: float) -> list[Tabulated]:
     """The candidates with sets of the requested size; the smallest sets if ties enlarge all."""
-    sizes = np.array([each.sizes.mean() for each in results])
+    sizes = np.array([measurement.sizes.mean() for measurement in results])
     rows = np.flatnonzero(sizes <= SIZE_TOLERANCE * k).tolist() or [int(sizes.argmin())]
     return [results[row] for row in rows]
 
@@ -117,7 +117,7 @@ def choose_fusion(
         return None, 1
     fusions: list[Fusion] = [None, *EXPONENTS]
     step = -(-len(photos.showing(view).rows) // FUSION_ROWS)
-    sources = [photos.source(view, replace(base, fusion=each), step=step) for each in fusions]
+    sources = [photos.source(view, replace(base, fusion=fusion), step=step) for fusion in fusions]
     return fusions[_choose_source(sources, plan)[0]], len(fusions)
 
 

@@ -116,7 +116,7 @@ class Evaluation:
             for region, listed in regions:
                 points = record.requested_points(View(list=region.name))
                 rules = _results(listed, points, {}, advance) if points and listed.rows else []
-                plain = [each.to_plain("evaluate", listed.rows) for each in rules]
+                plain = [rule.to_plain("evaluate", listed.rows) for rule in rules]
                 lists.append(region.to_plain(listed.rows, plain))
         return cls(
             bundle=f"{bundle.manifest.name} {bundle.manifest.version}",
@@ -155,8 +155,8 @@ class Evaluation:
         omitted = ("rows", "overlap", "noise_calibrated")
         return {
             **{name: value for name, value in vars(self).items() if name not in omitted},
-            "rules": [each.to_plain("evaluate", self.rows) for each in self.rules],
-            "guaranteed": [each.to_plain("evaluate", self.rows) for each in self.guaranteed],
+            "rules": [rule.to_plain("evaluate", self.rows) for rule in self.rules],
+            "guaranteed": [rule.to_plain("evaluate", self.rows) for rule in self.guaranteed],
             "label_noise": None if self.label_noise is None else asdict(self.label_noise),
             "train_photos": self.overlap.train_photos,
             "selection_photos": self.overlap.selection_photos,

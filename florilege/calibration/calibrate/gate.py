@@ -226,10 +226,10 @@ def compare_runtimes(new: BundleOutputs, old: BundleOutputs) -> tuple[str, list[
     """
     change, (equal, nested) = compare_outputs(new, old)[0], agreement(new, old)
     reasons = differences(change, nested)
-    heads = [f"{each.record.head} {each.record.score_kind}" for each in (new, old)]
+    heads = [f"{measured.record.head} {measured.record.score_kind}" for measured in (new, old)]
     if reasons and heads[0] != heads[1]:
         reasons.append(f"{heads[0]} serves in place of {heads[1]}")
-    ours, theirs = (" ".join(each.record.measured.served_by) for each in (new, old))
+    ours, theirs = (" ".join(measured.record.measured.served_by) for measured in (new, old))
     hits, size = change.hit_rate, change.size
     sentence = (
         f"on the {change.rows:,} photos of {new.outputs.split}, {change.rule}, "
@@ -244,10 +244,10 @@ def agreement(new: BundleOutputs, old: BundleOutputs) -> tuple[float, float]:
     """Shares of photos whose sets at the default K of ``old`` are equal; equal or nested."""
     equal = nested = 0
     ours, theirs = (
-        each.record.point(PLAIN, each.record.setting("average_k", old.record.default_k))
-        for each in (new, old)
+        measured.record.point(PLAIN, measured.record.setting("average_k", old.record.default_k))
+        for measured in (new, old)
     )
-    blocks = (_plain_source(each).blocks() for each in (new, old))
+    blocks = (_plain_source(measured).blocks() for measured in (new, old))
     for (our_scores, _), (their_scores, _) in zip(*blocks, strict=True):
         our_sets, their_sets = ours.sets(our_scores), theirs.sets(their_scores)
         added, removed = (our_sets & ~their_sets).any(axis=1), (their_sets & ~our_sets).any(axis=1)

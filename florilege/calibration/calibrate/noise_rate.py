@@ -157,15 +157,17 @@ def noise_of_review(
 def _answers(path: Path, classes: ClassTable, photos: Split) -> tuple[Ints, Ints, Ints | None]:
     """Label, true class and plant of each photo that was decided; -1 for a class not listed."""
     answers = _decided(path, photos)
-    ids = classes.ids_of({name for each in answers for name in (each.label, each.class_id or "")})
+    ids = classes.ids_of(
+        {name for answer in answers for name in (answer.label, answer.class_id or "")}
+    )
 
     def index_of(text: str | None) -> int:
         return classes.index_of.get(ids.get(text or "", ""), -1)
 
     row_of = {name: row for row, name in enumerate(photos.names)}
-    rows = [row_of[each.photo] for each in answers]
-    before = np.array([index_of(each.label) for each in answers])
-    after = np.array([index_of(each.class_id) for each in answers])
+    rows = [row_of[answer.photo] for answer in answers]
+    before = np.array([index_of(answer.label) for answer in answers])
+    after = np.array([index_of(answer.class_id) for answer in answers])
     refuse_lines(
         path,
         f"photos with another label in {photos.name} by now",
@@ -179,14 +181,14 @@ def _answers(path: Path, classes: ClassTable, photos: Split) -> tuple[Ints, Ints
 def _decided(path: Path, photos: Split) -> list[ReviewAnswer]:
     """The answers about photos of the split that are decided, one for each photo."""
     names = set(photos.names)
-    answers = [each for each in _review(path, names) if each.photo in names]
+    answers = [answer for answer in _review(path, names) if answer.photo in names]
     decided = _of_sample(path, answers, len(names))
     if not decided:
         raise DataError(
             f"{path} decides no photo of {photos.name}, whose names look like {photos.names[0]!r}"
         )
-    twice = set(repeated([each.photo for each in decided]))
-    several = [each for each in decided if each.photo in twice]
+    twice = set(repeated([answer.photo for answer in decided]))
+    several = [answer for answer in decided if answer.photo in twice]
     remedy = "; `florilege data review --merge` makes one of them"
     refuse_lines(path, "photos with several answers", several, remedy)
     return decided
@@ -194,9 +196,9 @@ def _decided(path: Path, photos: Split) -> list[ReviewAnswer]:
 
 def _of_sample(path: Path, decided: list[ReviewAnswer], photos: int) -> list[ReviewAnswer]:
     """The answers about photos drawn at random, or all where every photo is decided."""
-    if len({each.photo for each in decided}) == photos:
+    if len({answer.photo for answer in decided}) == photos:
         return decided
-    sample = [each for each in decided if each.order in ("", RANDOM)]
+    sample = [answer for answer in decided if answer.order in ("", RANDOM)]
     if decided and not sample:
         raise DataError(
             f"{path} was ordered by {decided[0].order}: labels that are not drawn at random tell "
@@ -211,9 +213,9 @@ def _review(path: Path, names: Container[str]) -> list[ReviewAnswer]:
     if not is_review(table) or "label" not in table:
         raise DataError(f"{path} is no review: it lacks the columns {', '.join(COLUMNS)}")
     return [
-        each if each.photo in names else replace(each, photo=normpath(each.photo))
-        for each in answers_of(path, table, lines)
-        if each.class_id is not None
+        answer if answer.photo in names else replace(answer, photo=normpath(answer.photo))
+        for answer in answers_of(path, table, lines)
+        if answer.class_id is not None
     ]
 
 

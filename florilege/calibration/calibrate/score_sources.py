@@ -97,7 +97,9 @@ class LabelledPhotos:
                 part = slice(first, first + at_once)
                 groups = rows[part]
                 logits = outputs.rows(scoring.head, groups.reshape(-1)).reshape(*groups.shape, -1)
-                lifts = None if places is None else np.stack([lift(each) for each in places[part]])
+                lifts = (
+                    None if places is None else np.stack([lift(place) for place in places[part]])
+                )
                 scores = scoring.scores(
                     logits, lift=lifts, classes=showing.classes, prior=self.prior
                 )

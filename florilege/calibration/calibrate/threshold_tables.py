@@ -157,8 +157,8 @@ def _table_of(
 ) -> Table:
     """A table of the record from the measured rows of a group of rules."""
     rule = group.rules[0]
-    arrays = [each.class_thresholds for each in group.rules if each.class_thresholds is not None]
-    by_class = ByClass(thresholds=tuple(tuple(each.tolist()) for each in arrays))
+    arrays = [rule.class_thresholds for rule in group.rules if rule.class_thresholds is not None]
+    by_class = ByClass(thresholds=tuple(tuple(array.tolist()) for array in arrays))
     return Table(
         rule=rule.rule,
         guarantee=group.guarantee or RULES[rule.rule].guarantee,

@@ -73,8 +73,8 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
         "rules": _plain(record.requested_points()),
         "guaranteed": _plain(record.promised_points()),
         "lists": [
-            each.to_plain(each.rows, _plain(record.requested_points(View(list=each.name))))
-            for each in record.lists
+            region.to_plain(region.rows, _plain(record.requested_points(View(list=region.name))))
+            for region in record.lists
         ],
         "warnings": cautions(record),
     }
@@ -82,7 +82,7 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
 
 def _plain(points: Iterable[OperatingPoint]) -> list[dict[str, Any]]:
     """The JSON objects of thresholds, with their figures on the photos that chose them."""
-    return [Evaluated(each, each.row, {}).to_plain("calibrate", each.rows) for each in points]
+    return [Evaluated(point, point.row, {}).to_plain("calibrate", point.rows) for point in points]
 
 
 def calibration_tables(
@@ -192,9 +192,9 @@ def _photos(content: Plain) -> str:
 def _lists_tables(content: Plain) -> list[Titled]:
     """A table of the lists in the JSON output of either command, if there are any."""
     entries = [
-        {**rule, "list": each["list"]}
-        for each in content["lists"]
-        for rule in each["rules"]
+        {**rule, "list": region["list"]}
+        for region in content["lists"]
+        for rule in region["rules"]
         if rule["rule"] == FIRST
     ]
     headings = ("list", "asked", "size", "hits", "95 %", "of photos")
@@ -206,13 +206,15 @@ def _comparison_table(
     comparisons: Sequence[Comparison], against: Path, *, all_rules: bool
 ) -> Titled:
     table = new_table(("rule", "size", "hits", "change", "95 %"), words=("rule",))
-    for each in comparisons:
-        if all_rules or each.rule.startswith(f"{FIRST} "):
-            low, high = each.hit_rate.ci95
-            change = f"{each.hit_rate.difference:+.3f}"
-            sizes = f"{_size(each.size.old)} -> {_size(each.size.new)}"
-            hits = f"{_share(each.hit_rate.old)} -> {_share(each.hit_rate.new)}"
-            table.add_row(_brief(each.rule), sizes, hits, change, f"{low:+.3f} to {high:+.3f}")
+    for comparison in comparisons:
+        if all_rules or comparison.rule.startswith(f"{FIRST} "):
+            low, high = comparison.hit_rate.ci95
+            change = f"{comparison.hit_rate.difference:+.3f}"
+            sizes = f"{_size(comparison.size.old)} -> {_size(comparison.size.new)}"
+            hits = f"{_share(comparison.hit_rate.old)} -> {_share(comparison.hit_rate.new)}"
+            table.add_row(
+                _brief(comparison.rule), sizes, hits, change, f"{low:+.3f} to {high:+.3f}"
+            )
     return f"against {against}, the same photos: old -> new, and the change of hits", table
 
 
@@ -231,7 +233,7 @@ def _figures_table(headings: Sequence[str], entries: Iterable[Plain]) -> Table:
     table = new_table(headings, words=("rule", "list"))
     for entry in entries:
         shots = {name: _share(rate) for name, rate in entry.get("shots", {}).items()}
-        table.add_row(*(shots.get(each) or CELLS[each](entry) for each in headings))
+        table.add_row(*(shots.get(heading) or CELLS[heading](entry) for heading in headings))
     return table
 
 
@@ -239,10 +241,10 @@ def _by_guarantee(
     title: str, headings: Sequence[str], content: Plain, *, all_rules: bool
 ) -> list[Titled]:
     """A table of the first rule or of all rules; with all, also one for each further guarantee."""
-    entries = {title: [each for each in content["rules"] if all_rules or each["rule"] == FIRST]}
+    entries = {title: [entry for entry in content["rules"] if all_rules or entry["rule"] == FIRST]}
     for entry in content["guaranteed"] if all_rules else ():
         entries.setdefault(f"guarantee={entry['guarantee']}", []).append(entry)
-    return [(name, _figures_table(headings, each)) for name, each in entries.items()]
+    return [(name, _figures_table(headings, figures)) for name, figures in entries.items()]
 
 
 def legend_of(content: Plain) -> str:

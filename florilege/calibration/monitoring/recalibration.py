@@ -101,7 +101,7 @@ class TrafficThresholds:
             "rows": self.rows,
             "left_out": self.left_out,
             "torn": self.torn,
-            "thresholds": [asdict(each) for each in self.thresholds],
+            "thresholds": [asdict(threshold) for threshold in self.thresholds],
             "notes": list(self.notes),
             "not_restored": list(NOT_RESTORED),
         }
@@ -287,7 +287,7 @@ def _record_from(traffic: Mapping[int, Traffic], rows: int) -> CalibrationRecord
         ),
         distribution=distribution.result(),
         shots=(),
-        lists=tuple(replace(each, rows=0, classes_seen=0) for each in record.lists),
+        lists=tuple(replace(region, rows=0, classes_seen=0) for region in record.lists),
         tables=tuple(tables),
     ).with_id()
 

@@ -77,7 +77,7 @@ def difference(one: Bundle, other: Bundle) -> dict[str, Any]:
         "heads": [dict(one.heads), dict(other.heads)],
         "preprocess_changed": one.preprocess != other.preprocess,
         "lambda": _changes("k", _average_k(one), _average_k(other)),
-        "metrics": [each for each in _changes("name", *metrics) if each["a"] != each["b"]],
+        "metrics": [change for change in _changes("name", *metrics) if change["a"] != change["b"]],
         "files": _file_changes(one.manifest.files, other.manifest.files),
     }
 
@@ -118,8 +118,8 @@ def _calibration(bundle: Bundle) -> dict[str, Any] | None:
         "asked_k": record.asked_k,
         "asked_coverage": record.asked_coverage,
         "lists": [
-            {"name": each.name, "classes": len(each.classes), "rows": each.rows}
-            for each in record.lists
+            {"name": region.name, "classes": len(region.classes), "rows": region.rows}
+            for region in record.lists
         ],
         "rules": _rules(record),
     }
@@ -149,7 +149,7 @@ def _class_changes(one: Bundle, other: Bundle) -> dict[str, Any]:
 def _changes(key: str, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> list[dict[str, Any]]:
     """The values in both for each key of either; None where it is missing."""
     return [
-        {key: each, "a": one.get(each), "b": other.get(each)} for each in sorted({**one, **other})
+        {key: name, "a": one.get(name), "b": other.get(name)} for name in sorted({**one, **other})
     ]
 
 

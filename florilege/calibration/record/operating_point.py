@@ -171,7 +171,7 @@ class OperatingPoint(SetRule):
     def among(self, classes: NDArray[np.intp]) -> "OperatingPoint":
         """The same threshold for the scores of some classes, ascending; not calibrated for them."""
         arrays = (self.class_weights, self.class_thresholds)
-        weights, thresholds = (None if each is None else each[classes] for each in arrays)
+        weights, thresholds = (None if values is None else values[classes] for values in arrays)
         return replace(self, class_weights=weights, class_thresholds=thresholds)
 
     def scores(

@@ -92,7 +92,7 @@ class CalibrationRecord:
             raise ValueError(f"{len(self._weights)} class counts for {self.classes} classes")
         if _TableKey(View(), "average_k", None) not in self.served:
             raise ValueError(f"no average_k table for {self.scoring}")
-        if any(each.classes[-1] >= self.classes for each in self.lists):
+        if any(region.classes[-1] >= self.classes for region in self.lists):
             raise ValueError(f"a list holds a class index beyond the {self.classes} classes")
         if len(self._lists) != len(self.lists):
             raise ValueError("two lists have the same name")
@@ -274,7 +274,7 @@ class CalibrationRecord:
 
     @cached_property
     def _lists(self) -> dict[str, CalibratedList]:
-        return {each.name: each for each in self.lists}
+        return {region.name: region for region in self.lists}
 
     @cached_property
     def _points(self) -> dict[tuple[_TableKey, float], OperatingPoint]:

@@ -105,7 +105,7 @@ def _wrong_labels(point: "OperatingPoint", words: Phrases) -> str:
     if point.table.view.photos > 1:
         phrase = words["wrong_labels_together"]
     shares = (noise.rate, noise.low, noise.high)
-    share, low, high = (_percent(each, words) for each in shares)
+    share, low, high = (_percent(share, words) for share in shares)
     photos = _number(f"{noise.reviewed or 0:,}", words)
     drawn_from = words[f"drawn_from_{noise.kind}"]
     return " " + phrase.format(

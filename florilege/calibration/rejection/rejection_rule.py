@@ -154,7 +154,9 @@ class RejectionRule:
         is compared with one class more. ``coverage`` is one of :attr:`unseen`, by default the
         first. The least familiar of several photos counts. None where it is not calibrated.
         """
-        thresholds = [each for each in self.unseen if coverage in (None, each.coverage)]
+        thresholds = [
+            threshold for threshold in self.unseen if coverage in (None, threshold.coverage)
+        ]
         if not thresholds or features is None or reference is None:
             return None
         return bool(reference.compare(features)[0].min() <= thresholds[0].threshold)

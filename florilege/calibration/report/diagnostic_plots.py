@@ -156,7 +156,7 @@ def _plot_rates(
     """Hit rates with 95 % intervals where ``counts`` of ``effective`` sizes are above 0."""
     filled = counts > 0
     rates = hits[filled] / counts[filled]
-    columns = (each[filled].tolist() for each in (hits, counts, effective))
+    columns = (values[filled].tolist() for values in (hits, counts, effective))
     ends = [wilson(hit, count, effective=rows) for hit, count, rows in zip(*columns, strict=True)]
     errors = np.abs(np.array(ends).reshape(-1, 2).T - rates)
     axes.errorbar(positions[filled], rates, errors, color=GREEN, marker="o", markersize=4,

@@ -129,7 +129,7 @@ def _bins(scores: Floats) -> Ints:
 def _binned(scores: Floats, true: Bools) -> Floats:
     """Number of scores in each bin, their sum, and how many are of the true class, (3, bins)."""
     bins, weights = _bins(scores), (None, scores, true)
-    return np.stack([np.bincount(bins, each, minlength=SCORE_BINS) for each in weights])
+    return np.stack([np.bincount(bins, weight, minlength=SCORE_BINS) for weight in weights])
 
 
 def _reliability(binned: Floats, effective: Floats | None = None) -> Reliability:
@@ -160,7 +160,7 @@ def _most_common(pairs: Ints, labels: Ints, classes: int) -> tuple[_Pair, ...]:
     both = np.stack(np.divmod(keys, classes))  # (2, pairs)
     true = [np.bincount(places[labels == side[places]], minlength=keys.size) for side in both]
     order = np.argsort(-counts, kind="stable")[:MOST_PAIRS]
-    columns = (each[order].tolist() for each in (*both, counts, *true))
+    columns = (values[order].tolist() for values in (*both, counts, *true))
     return tuple(
         _Pair(classes=(first, second), sets=sets, true=(of_first, of_second))
         for first, second, sets, of_first, of_second in zip(*columns, strict=True)

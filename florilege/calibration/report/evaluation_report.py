@@ -63,7 +63,7 @@ def evaluation_report(
     content = _ReportContent(measured, record, outputs.labels, evaluation, diagnostics, baseline)
     parts = {name: list(parts_of(content)) for name, parts_of in SECTIONS.items()}
     title = f"{evaluation.bundle} on {evaluation.rows:,} photos of {evaluation.split}"
-    return page(title, (section(name, *each) for name, each in parts.items() if each))
+    return page(title, (section(name, *part) for name, part in parts.items() if part))
 
 
 def _summary(content: _ReportContent) -> Iterator[Markup]:
@@ -238,7 +238,7 @@ def _largest(content: _ReportContent) -> Iterator[Markup]:
 
 def _photo_tile(measured: BundleOutputs, large: LargeSet) -> Markup:
     """A photo, its class, and the best classes of its set; its own class is bold."""
-    names = [escape(each.scientific_name) for each in measured.bundle.classes]
+    names = [escape(item.scientific_name) for item in measured.bundle.classes]
     truth, members = f"<b>{names[large.label]}</b>", ""
     for label, score in large.members:
         members += f"<li>{truth if label == large.label else names[label]} {score:.3f}</li>"

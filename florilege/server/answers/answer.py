@@ -232,12 +232,12 @@ def _listed(
     """Rank and index of each class to report: the first ``count``, and those always reported."""
     listed = list(enumerate(ranked[:count], start=1))  # not all: 10,000 take 2 ms
     if query.min_score is not None:
-        listed = [each for each in listed if scores[each[1]] >= query.min_score]
+        listed = [entry for entry in listed if scores[entry[1]] >= query.min_score]
     listed = listed[: query.max_results]
     if not always:
         return listed
     ranks = enumerate(ranked, start=1)
-    return sorted({each for each in ranks if infos[each[1]].id in always}.union(listed))
+    return sorted({entry for entry in ranks if infos[entry[1]].id in always}.union(listed))
 
 
 def _best_first(ranking: Floats, mask: Mask) -> list[int]:

@@ -129,4 +129,4 @@ def _taxon_of(classes: ClassTable, class_id: str, language: str) -> Taxon:
 def language_of(item: ClassInfo, languages: Sequence[str]) -> str:
     """The first of a `fallback_chain` in which a class has a name; empty if there is none."""
     by_language = item.by_language
-    return next((each for each in languages if by_language.get(each)), "")
+    return next((language for language in languages if by_language.get(language)), "")

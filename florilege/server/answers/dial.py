@@ -46,7 +46,9 @@ def dial(
     stops = []
     sizes = _sizes(point, points, scores)
     for size, group in groupby(zip(sizes, points, strict=True), lambda pair: pair[0]):
-        nearest = min((each for _, each in group), key=lambda e: abs(e.row.value - point.row.value))
+        nearest = min(
+            (point for _, point in group), key=lambda e: abs(e.row.value - point.row.value)
+        )
         if size <= LARGEST_SET or nearest.row.value == point.row.value:
             nearest = nearest.rejecting() if point.evidence.rejecting else nearest
             stops.append(_stop(nearest, size, calibrated=calibrated))
@@ -58,10 +60,10 @@ def _sizes(
 ) -> list[int]:
     """The size of the set of each of ``points``, which have the weights of ``point``."""
     if point.top_k is not None:
-        return [each.top_k or 0 for each in points]
+        return [point.top_k or 0 for point in points]
     # One sort for all thresholds: 190 sets of 10,000 classes would take 10 ms.
     ordered = np.sort(point.compare(scores))
-    lambdas = np.array([each.lambda_val for each in points], dtype=np.float64)
+    lambdas = np.array([point.lambda_val for point in points], dtype=np.float64)
     reached = scores.size - np.searchsorted(ordered, lambdas)  # those that equal one, too
     sizes: list[int] = np.clip(reached, point.min_size, point.max_size or scores.size).tolist()
     return sizes

@@ -171,7 +171,7 @@ class SpeciesTable:
     def write(self, items: Iterable[ClassInfo], languages: Sequence[str]) -> bytes:
         """A JSON array of classes, with names in the first of ``languages`` that has any."""
         return b"[%b]" % b",".join(
-            self._entry(each.id, language_of(each, languages)) for each in items
+            self._entry(item.id, language_of(item, languages)) for item in items
         )
 
 
@@ -223,7 +223,7 @@ def plantnet_answer(
         language=answer.query.lang,
         prefered_referential=list_name,
         best_match=answer.results[0].taxon.scientific_name if answer.results else "",
-        results=[_result(each, root, query.include_related_images) for each in answer.results],
+        results=[_result(result, root, query.include_related_images) for result in answer.results],
         version=f"{answer.model.name} {answer.model.version}",
         remaining_identification_requests=remaining,
         florilege=PlantNetExtension.of(answer, warnings=warnings),
@@ -238,7 +238,7 @@ def _result(result: schemas.Result, root: str, with_images: bool) -> PlantNetRes
             taxon.scientific_name,
             genus=PlantNetName.parse(taxon.genus or ""),
             family=PlantNetName.parse(taxon.family or ""),
-            common_names=[each.name for each in taxon.common_names],
+            common_names=[common.name for common in taxon.common_names],
         ),
         gbif=None if gbif is None else {"id": gbif},
         images=_images(taxon.thumbnail, root) if with_images else None,

@@ -83,7 +83,7 @@ class Plot:
 
     def answer(self, answers: Sequence[schemas.Answer], answer_id: str) -> schemas.SurveyAnswer:
         """The classes in the sets of the tiles, from the answer to each."""
-        used = [each for each in answers if each.rejection.verdict != "rejected"]
+        used = [answer for answer in answers if answer.rejection.verdict != "rejected"]
         results = _results(zip(self.boxes, answers, strict=True))
         listed = results[: self.query.max_results]
         first = used[0] if used else answers[0]
@@ -96,7 +96,9 @@ class Plot:
             set=first.set.model_copy(update={**of_plot, "calibrated": False, "guaranteed": False}),
             best_match=listed[0].taxon.scientific_name if listed else None,
             results=listed,
-            rejection=max((each.rejection for each in answers), key=lambda each: each.value or 0.0),
+            rejection=max(
+                (answer.rejection for answer in answers), key=lambda each: each.value or 0.0
+            ),
             warnings=[*first.warnings, *_warnings(self, first.set, len(used))],
             tiles=schemas.Tiles.of(
                 first.set,
@@ -118,14 +120,14 @@ def _results(answers: Iterable[tuple[Box, schemas.Answer]]) -> list[schemas.Surv
     best = dict[str, tuple[schemas.Result, Box]]()
     tiles = Counter[str]()
     for box, answer in answers:
-        for each in answer.results:
-            tiles[each.class_id] += 1
-            if each.class_id not in best or each.score > best[each.class_id][0].score:
-                best[each.class_id] = (each, box)
+        for tile in answer.results:
+            tiles[tile.class_id] += 1
+            if tile.class_id not in best or tile.score > best[tile.class_id][0].score:
+                best[tile.class_id] = (tile, box)
     order = sorted(best, key=lambda id_: (-tiles[id_], -best[id_][0].score))
     results = []
     for rank, (result, box) in enumerate(map(best.__getitem__, order), start=1):
-        values = {each.name: getattr(result, each.name) for each in fields(result)}
+        values = {field.name: getattr(result, field.name) for field in fields(result)}
         values |= {"rank": rank, "tiles": tiles[result.class_id], "box": box}
         results.append(schemas.SurveyResult(**values))
     return results

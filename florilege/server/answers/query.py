@@ -67,7 +67,7 @@ def fallback_chain(languages: Iterable[str]) -> list[str]:
         ['fr-ca', 'fr', 'en']
     """
     tags = [tag.lower() for tag in languages]
-    chain = [each for tag in tags for each in (tag, tag.partition("-")[0])]
+    chain = [language for tag in tags for language in (tag, tag.partition("-")[0])]
     return list(dict.fromkeys([*chain, FALLBACK]))
 
 

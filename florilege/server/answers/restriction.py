@@ -42,25 +42,25 @@ class ClassLists:
     @classmethod
     def of(cls, table: ClassTable, record: CalibrationRecord) -> "ClassLists":
         """Those of the calibration."""
-        calibrated = {each.classes: each.name for each in record.lists if each.rows}
+        calibrated = {region.classes: region.name for region in record.lists if region.rows}
         return cls(table=table, calibrated=calibrated, by_name={})._with(record.lists)
 
     def adding(self, lists: Sequence[RegionList]) -> "ClassLists":
         """Add lists, which replace those of the same name; differences are logged."""
-        for each in lists:
-            calibrated = self.by_name.get(each.name)
-            if calibrated is not None and tuple(calibrated.classes.tolist()) != each.classes:
+        for region in lists:
+            calibrated = self.by_name.get(region.name)
+            if calibrated is not None and tuple(calibrated.classes.tolist()) != region.classes:
                 log.warning(
                     "list %s differs from the list of that name in the bundle's calibration, and "
                     "is not calibrated: calibrate again with --list",
-                    each.name,
+                    region.name,
                 )
         return self._with(lists)
 
     @property
     def classes(self) -> dict[str, list[int]]:
         """The classes of each list, by its name."""
-        return {name: each.classes.tolist() for name, each in self.by_name.items()}
+        return {name: restriction.classes.tolist() for name, restriction in self.by_name.items()}
 
     def restriction(self, query: SetQuery) -> Restriction | None:
         """The restriction of a query, to the classes that are in both ``list`` and ``only``.
@@ -125,7 +125,7 @@ class ClassLists:
     def _unknown(self, parameter: str, words: list[str]) -> Problem:
         listed, unlisted = words[:MAX_UNKNOWN_LISTED], words[MAX_UNKNOWN_LISTED:]
         suggestions = dict.fromkeys(
-            each for word in listed[:MAX_SUGGESTED_FOR] for each in nearest(word[:80], self._names)
+            name for word in listed[:MAX_SUGGESTED_FOR] for name in nearest(word[:80], self._names)
         )
         detail = (
             f"parameter `{parameter}`: no class id, genus or family is named "
@@ -151,7 +151,7 @@ class ClassLists:
         return groups
 
     def _with(self, lists: Iterable[RegionList]) -> "ClassLists":
-        added = {each.name: self._restriction(each.classes) for each in lists}
+        added = {region.name: self._restriction(region.classes) for region in lists}
         return replace(self, by_name={**self.by_name, **added})
 
     def _restriction(self, classes: tuple[int, ...]) -> Restriction:

@@ -133,7 +133,7 @@ class BundleInfo:
 
     def known_languages(self, languages: Sequence[str]) -> tuple[str, ...]:
         """Those in which a class has a name: the others give the same lists."""
-        return tuple(each for each in languages if each in self.classes.languages)
+        return tuple(language for language in languages if language in self.classes.languages)
 
     async def cached_list(
         self, thread: BoundedThread, write: Callable[..., bytes], *query: Hashable

@@ -224,7 +224,7 @@ def problem_response(problem: Problem, request_id: str) -> JSONResponse:
         "limit": problem.limit,
         "allowed": problem.allowed,
     }
-    document = {name: each for name, each in document.items() if each is not None}
+    document = {name: value for name, value in document.items() if value is not None}
     return JSONResponse(document, code.status, problem.headers, media_type=MEDIA_TYPE)
 
 

@@ -158,7 +158,9 @@ class ModelCard(ResponseModel):
 def model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
     """What `/v1/model` returns."""
     bundle, record, lists = pipeline.bundle, pipeline.record, sorted(pipeline.lists.by_name.items())
-    calibrated_lists = {name: each.calibrated_as for name, each in lists if each.calibrated_as}
+    calibrated_lists = {
+        name: restriction.calibrated_as for name, restriction in lists if restriction.calibrated_as
+    }
     return ModelCard.of(
         record,
         model=pipeline.model,
@@ -173,8 +175,12 @@ def model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
             if rule in record.rules
         ],
         lists=[
-            OfferedList(name=name, classes=len(each.infos), calibrated=bool(each.calibrated_as))
-            for name, each in lists
+            OfferedList(
+                name=name,
+                classes=len(restriction.infos),
+                calibrated=bool(restriction.calibrated_as),
+            )
+            for name, restriction in lists
         ],
         places=_places(pipeline),
         languages=sorted({language for item in bundle.classes for language in item.common_names}),
@@ -212,7 +218,7 @@ def _rule(
     return RuleInfo.of(
         points[0],
         points=_described(points),
-        promised=[Promised.of(each[0], points=_described(each)) for each in promises],
+        promised=[Promised.of(points[0], points=_described(points)) for points in promises],
         several=[
             SeveralPhotos(
                 images=images,

@@ -217,8 +217,8 @@ async def embeddings(request: Request, query: Annotated[_EmbeddingsQuery, Query(
         _demand_features(pipeline)  # it may have been replaced during the upload
         rows = pipeline.all_outputs(photos, features=True, stages=job.stages, check=job.check)
         features = [row.features[0].astype("<f4") for row in rows if row.features is not None]
-        texts = [b64encode(each.tobytes()).decode() for each in features]
-        numbers = [each.astype(str).astype(float).tolist() for each in features]  # few digits
+        texts = [b64encode(row.tobytes()).decode() for row in features]
+        numbers = [row.astype(str).astype(float).tolist() for row in features]  # few digits
         return Embeddings(
             model=pipeline.model,
             dimensions=len(features[0]),

@@ -150,7 +150,9 @@ async def plantnet_identify(
 async def plantnet_projects(request: Request) -> list[PlantNetProject]:
     """Return what `project` may be: `all`, and the lists of this server."""
     pipeline = _pipeline(request)
-    sizes = {name: len(each.infos) for name, each in sorted(pipeline.lists.by_name.items())}
+    sizes = {
+        name: len(restriction.infos) for name, restriction in sorted(pipeline.lists.by_name.items())
+    }
     return [
         PlantNetProject(id=name, title=name, description=pipeline.model.name, species_count=size)
         for name, size in [(EVERYTHING, len(pipeline.bundle.classes)), *sizes.items()]
@@ -178,7 +180,7 @@ async def plantnet_project_species(
     def write_species(
         _: str | None, prefix: str, part: tuple[int, int] | None, languages: tuple[str, ...]
     ) -> bytes:
-        matches = [each for each in classes if each.scientific_name.casefold().startswith(prefix)]
+        matches = [item for item in classes if item.scientific_name.casefold().startswith(prefix)]
         return about.species.write(matches if part is None else matches[slice(*part)], languages)
 
     name, part = None if restriction is None else project, None

@@ -25,7 +25,7 @@ def query_of(request: Request, model: type[Q]) -> Q:
         return model.model_validate(values)
     except ValidationError as error:
         errors = error.errors(include_url=False)
-        located = [{**each, "loc": ("query", *each["loc"])} for each in errors]
+        located = [{**error, "loc": ("query", *error["loc"])} for error in errors]
         raise RequestValidationError(located) from error
 
 

@@ -52,7 +52,7 @@ class RequestTracer:
             f"{method} {route}",
             context=self._extract(headers),  # the caller's span, from `traceparent`
             kind=self._server,
-            attributes={name: each for name, each in attributes.items() if each is not None},
+            attributes={name: value for name, value in attributes.items() if value is not None},
             start_time=end - round(1e9 * seconds),
         )
         if status is not None and status >= 500:

@@ -82,21 +82,21 @@ class BatchingSession:
             return
         try:
             smallest = next(batch for batch in self._batches if batch.size >= len(group))
-            outputs = smallest.run([each.pixels for each in group])
+            outputs = smallest.run([waiting.pixels for waiting in group])
         except Exception as error:  # whatever fails, the next batch may succeed
             _fail(group, error)
         else:
-            for number, each in enumerate(group):
+            for number, waiting in enumerate(group):
                 row = {name: rows[number : number + 1] for name, rows in outputs.items()}
-                each.row.set_result(row)
+                waiting.row.set_result(row)
         finally:
             group.clear()  # the traceback of an error holds this frame
 
 
 def _fail(group: list[_DecodedPhoto], error: Exception) -> None:
     """Fail a group outside `_run_batch`, whose variables the traceback keeps alive."""
-    for each in group:
-        each.row.set_exception(error)
+    for waiting in group:
+        waiting.row.set_exception(error)
 
 
 def in_batches(session: Session) -> Session | BatchingSession:
@@ -128,7 +128,7 @@ def _compare(session: Session, batch: FixedBatch, seed: int) -> None:
     side, random = session.bundle.preprocess.image_size, np.random.default_rng(seed)
     pictures = random.integers(0, 256, (batch.size, side, side, 3), dtype=np.uint8)
     outputs = batch.run(list(pictures))
-    singles = [session.logits(each[np.newaxis]) for each in pictures]
+    singles = [session.logits(picture[np.newaxis]) for picture in pictures]
     for head, output in session.heads.items():
         expected = np.concatenate([single[head] for single in singles])
         difference = float(np.abs(outputs[output] - expected).max())

@@ -140,7 +140,7 @@ def _options(
         photos.update(f"{observation.name}\0".encode("utf-8", "surrogatepass"))
         photos.update(b"".join(f"{display_path(path)}\n".encode() for path in observation.photos))
     restriction = pipeline.lists.restriction(query)
-    class_ids = "\n".join(each.id for each in restriction.infos) if restriction else None
+    class_ids = "\n".join(item.id for item in restriction.infos) if restriction else None
     return {
         "florilege": own_version(),
         "bundle_sha256": pipeline.model.bundle_sha256,

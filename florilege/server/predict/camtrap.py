@@ -103,8 +103,8 @@ def _media(
             "mediaComments": None if time else "time unknown: start of the deployment",
         }
         rows.writerows(map(_safe, _observations(line, media)))
-        for each in candidates(line):
-            terms = taxon_terms(each["taxon"])
+        for candidate in candidates(line):
+            terms = taxon_terms(candidate["taxon"])
             if _species_and_type(terms)[0] is not None:
                 taxa[terms["scientificName"]] = {key: text for key, text in terms.items() if text}
         yield media
@@ -153,14 +153,14 @@ def _observations(line: Line, media: Row) -> Iterator[Row]:
         row |= {"classificationMethod": "machine", "classifiedBy": identified_by(line)}
     if not candidates(line):  # no class reached the threshold: `unknown` by the standard's words
         yield {"observationType": "unknown", **row, "observationID": media["mediaID"]}
-    for each in candidates(line):
-        species, kind = _species_and_type(taxon_terms(each["taxon"]))
+    for candidate in candidates(line):
+        species, kind = _species_and_type(taxon_terms(candidate["taxon"]))
         yield row | {
-            "observationID": f"{media['mediaID']}#{each['class_id']}",
+            "observationID": f"{media['mediaID']}#{candidate['class_id']}",
             "observationType": kind,
             "scientificName": species,
-            "classificationProbability": min(1.0, max(0.0, each["score"])),
-            "observationComments": remarks(line, each),
+            "classificationProbability": min(1.0, max(0.0, candidate["score"])),
+            "observationComments": remarks(line, candidate),
         }
 
 

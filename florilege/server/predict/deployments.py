@@ -118,12 +118,12 @@ def read_deployments(path: Path, observations: Sequence[Observation]) -> Deploym
     the standard has no way to name a photo.
     """
     rows = _checked_rows(_named_columns(read_table(path), path), path)
-    files = [absolute(photo) for each in observations for photo in each.photos]
+    files = [absolute(photo) for observation in observations for photo in observation.photos]
     if len(set(files)) < len(files):
         raise DataError("a photo is named more than once; Camtrap DP has one row for each")
-    folder = os.path.commonpath([each.parent for each in files])
+    folder = os.path.commonpath([file.parent for file in files])
     deployments = Deployments(rows, Path(folder))
-    homeless = sorted({each.parent.name for each in files if not deployments.of(each)})
+    homeless = sorted({file.parent.name for file in files if not deployments.of(file)})
     if homeless:
         raise DataError(
             f"{path} has no deployment for the folders {first(homeless)}: a photo belongs to the "

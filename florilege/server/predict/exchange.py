@@ -40,7 +40,7 @@ def write_darwin_core(lines: Iterable[Line], file: BinaryIO) -> None:
 
 def candidates(line: Line) -> list[Row]:
     """The results of a line that are in its set."""
-    return [each for each in line["results"] or () if each["in_set"]]
+    return [result for result in line["results"] or () if result["in_set"]]
 
 
 def remarks(line: Line, result: Row) -> str:
@@ -88,10 +88,10 @@ def _occurrences(line: Line, without_fix: list[str]) -> Iterator[Row]:
     name, capture = line["observation"] or line["path"], read_capture(line["path"])
     if capture.without_fix:
         without_fix.append(line["path"])
-    for each in results:
-        names = each["taxon"]["common_names"]
+    for result in results:
+        names = result["taxon"]["common_names"]
         yield {
-            "occurrenceID": f"{name}#{each['class_id']}",
+            "occurrenceID": f"{name}#{result['class_id']}",
             "basisOfRecord": "MachineObservation",
             "eventID": name,
             "organismID": name,
@@ -99,14 +99,14 @@ def _occurrences(line: Line, without_fix: list[str]) -> Iterator[Row]:
             "decimalLatitude": capture.latitude,
             "decimalLongitude": capture.longitude,
             "geodeticDatum": None if capture.latitude is None else "EPSG:4326",
-            **taxon_terms(each["taxon"]),
+            **taxon_terms(result["taxon"]),
             "vernacularName": names[0]["name"] if names else None,
             "identifiedBy": identified_by(line),
             "identificationQualifier": "cf." if len(results) > 1 else None,
             "identificationVerificationStatus": "unverified",
-            "identificationRemarks": remarks(line, each),
+            "identificationRemarks": remarks(line, result),
             "associatedMedia": " | ".join(line["paths"]),
             "dynamicProperties": json.dumps(
-                {"score": each["score"], "setSize": line["set"]["size"], "rank": each["rank"]}
+                {"score": result["score"], "setSize": line["set"]["size"], "rank": result["rank"]}
             ),
         }

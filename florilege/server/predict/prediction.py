@@ -78,7 +78,7 @@ def predict_all(
         packed, runtime = pipeline.bundle.packed(), pipeline.record.measured.runtime
         open_work = partial(_open_work, packed, pipeline.lists, device, runtime, query, features)
         workers = Workers(number=batch.ray_workers, threads=batch.threads, gpu=gpu)
-        portions = spread(open_work, [[each] for each in observations], workers)
+        portions = spread(open_work, [[observation] for observation in observations], workers)
     else:
         threads = batch.threads or pipeline.session.concurrency
         size = portion_size(len(observations), threads)
@@ -133,7 +133,7 @@ class _Work:
             with suppress(OSError):  # a store that cannot be written costs only time
                 self.store.add([*new], _joined(new.values()))
         pairs = zip(observations, outputs, strict=True)
-        return [self._predict(observation, each) for observation, each in pairs]
+        return [self._predict(observation, rows) for observation, rows in pairs]
 
     def _run_network(
         self, observation: Observation, new: dict[bytes, Outputs]
@@ -168,9 +168,9 @@ class _Work:
     ) -> Prediction:
         line = _line(observation)
         paths = line["paths"]
-        problems = {at: each for at, each in enumerate(outputs) if isinstance(each, Problem)}
+        problems = {at: one for at, one in enumerate(outputs) if isinstance(one, Problem)}
         failures = {at: f"{paths[at]}: {problem.detail}" for at, problem in problems.items()}
-        usable = [each for each in outputs[:MAX_IMAGES] if not isinstance(each, Problem)]
+        usable = [one for one in outputs[:MAX_IMAGES] if not isinstance(one, Problem)]
         if usable:
             answer = self.pipeline.decide(usable, self._plan, paths[0]).answer
             line |= answer.model_dump(mode="json", by_alias=True)
@@ -183,9 +183,9 @@ class _Work:
     def _features(self, outputs: Sequence[Outputs | Problem]) -> NDArray[np.float32]:
         shape = (len(outputs), self.pipeline.session.dimensions or 0)
         rows = np.full(shape, np.nan, dtype=np.float32)
-        for row, each in zip(rows, outputs, strict=True):
-            if not isinstance(each, Problem) and each.features is not None:
-                row[:] = each.features[0]
+        for row, one in zip(rows, outputs, strict=True):
+            if not isinstance(one, Problem) and one.features is not None:
+                row[:] = one.features[0]
         return rows
 
     def _survey(self, query: SurveyQuery, observation: Observation) -> Prediction:

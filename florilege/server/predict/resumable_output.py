@@ -247,7 +247,11 @@ def features_file(
 
 def _paths(observations: Sequence[Observation]) -> Table:
     """The photo of each row."""
-    photos = [(each.name or "", path) for each in observations for path in each.photos]
+    photos = [
+        (observation.name or "", path)
+        for observation in observations
+        for path in observation.photos
+    ]
     return {
         "row": [str(row) for row in range(len(photos))],
         "path": [display_path(path) for _, path in photos],

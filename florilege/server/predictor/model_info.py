@@ -28,7 +28,7 @@ class ModelInfo(ModelCard):
         ]
         regions = [] if self.places is None else self.places.regions or ["latitude and longitude"]
         lines += _listed("rules", map(_values, self.rules))
-        lines += _listed("lists", (each.name for each in self.lists))
+        lines += _listed("lists", (region.name for region in self.lists))
         lines += _listed("regions", regions)
         lines += _listed("common names", self.languages)
         return "\n".join(lines)

@@ -161,7 +161,7 @@ class _Work:
                 outputs.append(self._run_network(plant))
             except DataError as error:
                 outputs.append(error)
-        return [each if isinstance(each, DataError) else self._decide(*each) for each in outputs]
+        return [rows if isinstance(rows, DataError) else self._decide(*rows) for rows in outputs]
 
     def _run_network(self, plant: Any) -> tuple[Sequence[Any], list[Outputs]]:
         """The photos of a plant in a form that can be shown again, and their outputs."""

@@ -45,7 +45,11 @@ def with_keywords(method: Method) -> Method:
     would only say ``**query``, and IPython would complete none.
     """
     signature = inspect.signature(method)
-    own = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
+    own = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind != parameter.VAR_KEYWORD
+    ]
     defaults = IdentifyQuery().model_dump()
     keywords = [
         inspect.Parameter(name, own[0].KEYWORD_ONLY, default=defaults[name], annotation=kind)

@@ -191,8 +191,8 @@ class Supervisor(Multiprocess):
     def _welcome(self, worker: _Worker) -> None:
         worker.failures = 0
         log.info("worker %d answers again", worker.group.number + 1)
-        others = [each for each in self.processes if each is not worker and each.ready]
-        if any(each.group.get("model") != worker.group.get("model") for each in others):
+        others = [other for other in self.processes if other is not worker and other.ready]
+        if any(other.group.get("model") != worker.group.get("model") for other in others):
             log.info("it has another bundle than the others: they load it too")
             self.handle_hup()
 

@@ -68,10 +68,10 @@ def _read_batch(
 ) -> Batch:
     """The pictures of ``rows``, part of the batch ``whole``; ``views`` turns them into inputs."""
     items: list[Any] = [pictures[row] for row in rows.tolist()]
-    problems = tuple(each for each in items if isinstance(each, str))
+    problems = tuple(item for item in items if isinstance(item, str))
     if problems:
-        rows = rows[[not isinstance(each, str) for each in items]]
-        items = [each for each in items if not isinstance(each, str)]
+        rows = rows[[not isinstance(item, str) for item in items]]
+        items = [item for item in items if not isinstance(item, str)]
     inputs, labels = views(rows, items), pictures.split.labels
     return Batch(
         images=torch.from_numpy(np.stack(inputs)) if inputs else torch.empty(0),

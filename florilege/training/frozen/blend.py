@@ -127,7 +127,7 @@ def blend(weights: Path, train: Features, val: Features, config: TrainConfig) ->
     head = Linear(state["head.weight"], state["head.bias"])
     other, weight_decay = partner(train, val, len(head.bias), config)
     blends = candidates(head, other, train)
-    measured = [(accuracy(each, val), each, sharpness) for each, sharpness in blends]
+    measured = [(accuracy(blend, val), blend, sharpness) for blend, sharpness in blends]
     after, best, sharpness = max(measured, key=lambda item: item[0])  # in a tie the first
     other_by = f"{PARTNER} (weight decay {weight_decay:g})"
     note = (

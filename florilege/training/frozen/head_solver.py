@@ -165,7 +165,7 @@ class HeadProblem:
         self.memory = self.first_memory
         end, before = self.passes + passes, np.inf
         optimiser = torch.optim.LBFGS(
-            [each for each in self.head.parameters() if each.requires_grad],
+            [parameter for parameter in self.head.parameters() if parameter.requires_grad],
             max_iter=_STEPS,
             tolerance_grad=1e-9,
             history_size=_HISTORY,
@@ -250,7 +250,9 @@ def measure(problem: HeadProblem, weight_decay: float, val: Features, metric: Me
 def _log_loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
     """Mean log-loss at the temperature at which it is smallest."""
     values, targets = torch.from_numpy(logits).double(), torch.from_numpy(labels)
-    return min(float(F.cross_entropy(values / each, targets)) for each in _WIDE_TEMPERATURES)
+    return min(
+        float(F.cross_entropy(values / temperature, targets)) for temperature in _WIDE_TEMPERATURES
+    )
 
 
 def choose(candidates: Sequence[Candidate], val: Features) -> tuple[int, bool]:
@@ -264,7 +266,9 @@ def choose(candidates: Sequence[Candidate], val: Features) -> tuple[int, bool]:
     decay.
     """
     best = max(candidates, key=lambda each: (each.hits.mean(), -each.log_loss))
-    level = [each for each in candidates if not clearly_more(best.hits - each.hits, val)]
+    level = [
+        candidate for candidate in candidates if not clearly_more(best.hits - candidate.hits, val)
+    ]
     choice = candidates.index(min(level, key=lambda each: each.log_loss))
     neighbour = {0: 1, len(candidates) - 1: len(candidates) - 2}.get(choice)
     if neighbour is None or len(candidates) == 1:

@@ -223,8 +223,8 @@ def _connected(device: torch.device, count: int) -> Ranks:
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, timeout=_TIMEOUT)
         messages, patient = (
-            cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=each))
-            for each in (_TIMEOUT, _LONG_TIMEOUT)
+            cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=timeout))
+            for timeout in (_TIMEOUT, _LONG_TIMEOUT)
         )
     except (RuntimeError, ValueError) as error:
         where = f"{os.environ.get('MASTER_ADDR', '?')}:{os.environ.get('MASTER_PORT', '?')}"

@@ -102,7 +102,9 @@ class ValidationMeter:
         losses = {head: np.concatenate(parts) for head, parts in self._log_loss.items()}
         return Validation(
             metric=metric,
-            values={choice: float(each.mean()) for choice, each in self._shares(metric.k).items()},
+            values={
+                choice: float(shares.mean()) for choice, shares in self._shares(metric.k).items()
+            },
             accuracy={
                 choice: {k: float(sets.hits(k).mean()) for k in sizes}
                 for choice, sets in self._sets.items()

@@ -100,10 +100,10 @@ def build(name: str, **parameters: Any) -> Loss:
     """
     kind = loss_class(name)
     signature = inspect.signature(kind).parameters
-    required = [key for key, each in signature.items() if each.default is each.empty]
+    required = [key for key, parameter in signature.items() if parameter.default is parameter.empty]
     listed = f"its parameters are {', '.join(signature)}"
     if unknown := [key for key in parameters if key not in signature]:
-        others = [k for k, each in LOSSES.items() if {*unknown} <= {*each.__signature__.parameters}]
+        others = [k for k, loss in LOSSES.items() if {*unknown} <= {*loss.__signature__.parameters}]
         owner = f" ({others[0]} has)" if len(others) == 1 else ""
         near = suggestion(unknown[0], signature)
         raise ValueError(f"loss {name} has no {', '.join(unknown)}{owner}; {listed}{near}")

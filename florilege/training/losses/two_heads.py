@@ -128,10 +128,10 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
 
     def get_extra_state(self) -> dict[str, Any]:
         """The recent values, so that a resumed run continues exactly."""
-        return {"recent": [tuple(each) for each in self._recent]}
+        return {"recent": [tuple(batch) for batch in self._recent]}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        recent = (_Recent(*each) for each in state["recent"])
+        recent = (_Recent(*numbers) for numbers in state["recent"])
         self._recent = deque(recent, maxlen=self.recent_batches)
 
 
@@ -171,8 +171,8 @@ def _read_entries(
     counts = [divisor, rows, is_counted.sum()]
     if ranks() > 1:  # one message of float64
         numbers = [*counts, divisor.new_tensor(batch)]
-        sums = over_ranks(torch.stack([each.double() for each in numbers]))
-        counts = [each.to(count.dtype) for each, count in zip(sums, counts, strict=False)]
+        sums = over_ranks(torch.stack([values.double() for values in numbers]))
+        counts = [total.to(count.dtype) for total, count in zip(sums, counts, strict=False)]
         batch = int(sums[-1])
     divisor, rows, labelled = counts
     return _LabelledEntries(
@@ -207,9 +207,9 @@ def _evaluate(
     keys = log_p.detach().clamp_min(torch.finfo(log_p.dtype).min)
     torch.minimum(keys, entries.ceiling, out=keys)
     keys = keys.view(-1).index_fill_(0, entries.entries, -torch.inf)
-    count = candidate_count(average_k, sum((each.rows for each in window), entries.rows))
-    at_most = candidate_count(average_k, sum((each.batch for each in window), entries.batch))
-    recent = [each.values.to(keys) for each in window]
+    count = candidate_count(average_k, sum((entry.rows for entry in window), entries.rows))
+    at_most = candidate_count(average_k, sum((entry.batch for entry in window), entries.batch))
+    recent = [entry.values.to(keys) for entry in window]
     selection = select(keys, count, at_most, ranks=ranks(), recent=recent)
     scores = working(multi_label_logits)
     taught = with_gradient(scores, *_multi_label(scores, entries, selection, alpha))

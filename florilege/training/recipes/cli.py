@@ -30,7 +30,9 @@ def _recipes_command(
     the papers and lists every departure from them.
     """
     if as_json:
-        typer.echo(json.dumps({"recipes": [_plain(name, each) for name, each in RECIPES.items()]}))
+        typer.echo(
+            json.dumps({"recipes": [_plain(name, recipe) for name, recipe in RECIPES.items()]})
+        )
         return
     _print_ours([item for item in RECIPES.items() if not item[1].source])
     published = [item for item in RECIPES.items() if item[1].source]

@@ -115,7 +115,7 @@ class Recipe:
         for figure, paper in zip(self.printed, owners, strict=True):
             owner = f" {paper}" if len(papers) > 1 else ""
             values.setdefault(figure.name, []).append(figure.value + owner)
-        return "; ".join(f"{name} {', '.join(each)}" for name, each in values.items())
+        return "; ".join(f"{name} {', '.join(words)}" for name, words in values.items())
 
 
 def read_recipes() -> dict[str, Recipe]:
@@ -131,7 +131,9 @@ def _recipes_of(
     table: Plain, of_losses: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, Recipe]]:
     """The recipes of one table: each method with each row that has a figure."""
-    texts = {key: each for key, each in table.items() if key not in ("methods", "rows", "figures")}
+    texts = {
+        key: entry for key, entry in table.items() if key not in ("methods", "rows", "figures")
+    }
     for name, (number, row) in product(table["order"], enumerate(table["rows"])):
         method, values = table["methods"][name], {**row, "method": name}
         values = {**_filled(method, values), **values}
