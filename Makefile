@@ -49,8 +49,8 @@ WEB_RUNTIME := .venv/onnxruntime-web-1.30.0.tgz
 $(WEB_RUNTIME): | .venv/made
 	cd .venv && npm pack --silent onnxruntime-web@1.30.0 || true
 
-# Two more processes of tests than cores, up to 4: many wait for a server or a browser.
-WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? n + 1 : 4)))
+# One more process of tests than cores, up to 4: many wait for a server or a browser.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
 
 test: .venv/dev $(WEB_RUNTIME)
 	$(MAKE) --no-print-directory --jobs 2 lint pytest
