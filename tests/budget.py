@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 # of the wave lowers them to what is then there; nobody shortens a test or a comment to fit.
 LINES = {  # of code, by folder of the package; florilege: what all folders share
     "training": 6_050,
-    "server": 7_200,
+    "server": 7_250,
     "calibration": 8_000,
     "models": 4_900,
     "data": 3_450,
