@@ -6,11 +6,12 @@ Its last output, ``features``, is the input of the head and serves out-of-distri
 """
 
 import gc
+import io
 import logging
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -164,6 +165,9 @@ def _keep_padding(model: onnx.ModelProto) -> onnx.ModelProto:
 def _without_warnings() -> Iterator[None]:
     """Silence the exporter, whose warnings no user can act on, and disable garbage collection.
 
+    With torch 2.11 it also prints "Applied 10 of general pattern rewrite rules" to stdout, where
+    ``--json`` prints one object.
+
     The exporter's objects live until it ends; trying to collect them takes a tenth of its time.
     """
     logger = logging.getLogger("torch.onnx")
@@ -171,7 +175,7 @@ def _without_warnings() -> Iterator[None]:
     logger.setLevel(logging.ERROR)
     gc.disable()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.filterwarnings("ignore", category=DeprecationWarning)
             warnings.filterwarnings("ignore", category=FutureWarning)
             yield

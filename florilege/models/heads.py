@@ -29,7 +29,8 @@ def _in_float32(forward: Callable[[Head, Tensor], Outputs]) -> Callable[[Head, T
     @wraps(forward)
     def in_float32(head: Head, features: Tensor) -> Outputs:
         device = features.device.type
-        halves = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        # Not `is_autocast_available`, which torch 2.11 cannot compile; only "meta" has no autocast.
+        halves = device != "meta" and torch.is_autocast_enabled(device)
         if not halves:  # so nothing of this is in an exported graph
             return forward(head, features)
         with torch.autocast(device, enabled=False):
