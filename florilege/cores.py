@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 _WAITING: Final = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
 AHEAD: Final = 4  # results per thread that may wait to be returned in order
 # A third of a millisecond. A step of ResNet-18 on two cores took 8 % longer where threads sleep at
-# once and .97 to 1.00 of it with this; beside two and four busy programs .7 and .4 instead of .6
-# and .4 (`benchmarks.speed.thread_waiting`).
+# once and .97 of it with this; beside two and four busy programs .67 and .43 instead of .61
+# and .38 (`benchmarks.speed.thread_waiting`).
 SPINS: Final = "10000"
 Item = TypeVar("Item")
 Result = TypeVar("Result")
