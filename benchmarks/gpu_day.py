@@ -43,7 +43,7 @@ ROW: Final = "cifar100-ce-k5"
 class Step:
     """Some commands, the later ones only if the earlier ones succeed.
 
-    With ``continues`` a command that runs out of time goes on where it stopped when run again.
+    With ``continues`` a command that runs out of time resumes where it stopped when run again.
     """
 
     name: str

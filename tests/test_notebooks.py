@@ -30,9 +30,12 @@ def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     for usual, small in SMALLER:
         text = text.replace(usual, small)
     shell = InteractiveShell(config=Config(HistoryManager={"enabled": False}))
-    for cell in json.loads(text)["cells"]:
-        if cell["cell_type"] == "code":
-            shell.run_cell("".join(cell["source"])).raise_error()
+    programs = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert programs
+    for cell in programs:
+        result = shell.run_cell("".join(cell["source"]))
+        result.raise_error()
+        assert result.success
     sys.modules.pop("my_losses", None)
 
 

@@ -134,6 +134,7 @@ def test_training_its_workers_and_every_module_run_beside_such_modules(project: 
     train += ["--image-size", "16", "--epochs", "1", "--device", "cpu", "--set", "workers=2"]
     for words in ([*torchrun, *train], ["-c", EVERY_MODULE]):
         ran(words, project)
+    assert (project / "run" / "best.safetensors").is_file()
 
 
 @pytest.mark.end_to_end

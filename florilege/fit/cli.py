@@ -90,7 +90,7 @@ def _folder_of(photos: str) -> Path:
 
 
 def _explain_weights(photos: str) -> None:
-    """What goes on where weights could not be fetched."""
+    """Say what can be done where weights could not be fetched."""
     mine, none = (command("fit", photos, "--weights", value) for value in ("FILE", "none"))
     say(
         "if the pretrained weights could not be downloaded: fetch that file where there is a "

@@ -420,6 +420,7 @@ def test_a_network_that_the_browser_cannot_run_says_so(
     _write_folder(tmp_path / "out", {**changed, "pack.json": json.dumps(pack).encode()})
     page = opened(tmp_path / "out")
     wait_until(page, f"{STATUS}?.includes('cannot run the model')")
+    assert "cannot run the model" in page.evaluate(STATUS)
 
 
 @browser

@@ -308,7 +308,7 @@ class _Additions:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._add()  # also after an interruption: the next run goes on from here
+        self._add()  # also after an interruption: the next run continues from here
 
 
 def _run_inference(

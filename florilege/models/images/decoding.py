@@ -192,7 +192,7 @@ def _ended(pixels: bytes) -> tuple[bytes, bytes]:
 
     What follows the last row changes no pixel. A missing row is grey with the first end, and full
     of noise with the second, which begins with what is left of a part between restart markers and
-    goes on with the next one.
+    continues with the next one.
     """
     pixels = pixels.rstrip(b"\xff")  # half a marker would end the row before the noise does
     scan = pixels.rfind(b"\xff\xda")
