@@ -153,16 +153,22 @@ class OutputStore:
 def cache_folder(option: str | None) -> Path | None:
     """The folder that an option ``--output-cache`` means; None for ``none``.
 
-    Without the option it is in the user's folder of caches, which anybody may empty.
+    Without the option it is in the user's folder of caches, which anybody may empty; a user without
+    a home, as in a container, has none.
     """
     if option is not None:
         return None if option == "none" else Path(option)
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        return None
     return Path(caches) / "florilege" / "outputs"
 
 
 def store_of(session: Session, root: Path, photos: int) -> OutputStore | None:
-    """The store of a bundle's network below ``root``, or None if the photos do not fit.
+    """The store of a bundle's network below ``root``, or None where it cannot be used.
+
+    That is where the photos do not fit, or the folder belongs to somebody else: it costs only time.
 
     The folder's name is a hash of all that the outputs depend on: the graph, the preprocessing, the
     version of the decoder, and what runs the graph. The stores that were used longest ago are
@@ -184,7 +190,10 @@ def store_of(session: Session, root: Path, photos: int) -> OutputStore | None:
     folder = root / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     store = OutputStore(folder, widths)
     needed = photos * (_RECORD_BYTES + 4 * sum(widths.values()))
-    return store if _make_room(root, folder, needed) else None
+    try:
+        return store if _make_room(root, folder, needed) else None
+    except OSError:  # no permission, or another process deletes a store at this moment
+        return None
 
 
 def _make_room(root: Path, folder: Path, needed: int) -> bool:

@@ -182,3 +182,24 @@ def test_the_option_names_a_folder_or_none(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert cache_folder(None) == tmp_path / "home" / ".cache" / "florilege" / "outputs"
+
+
+def test_a_user_without_a_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert cache_folder(None) is None
+    assert cache_folder("here") == Path("here")
+
+
+def test_a_folder_of_somebody_else_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    session = Session(make_bundle(tmp_path / "b"), device="cpu")
+    monkeypatch.setattr(output_store, "_folders", refused)
+    assert store_of(session, tmp_path, 1) is None
