@@ -205,10 +205,6 @@ function placeDial() {
 speak();
 placeDial();
 narrow.addEventListener("change", placeDial);
-wirePhotos(() => {
-  state.queued = null;
-  identify();
-});
 wireNotebook({
   open: showEntry,
   send: (photos, query) => loadCard().then(() => askForSlider(photos, query)),
@@ -228,4 +224,8 @@ if (window.matchMedia("(pointer: coarse)").matches) {
   by("take").classList.add("primary");
   by("take").hidden = false;
 }
+wirePhotos(() => {
+  state.queued = null;
+  identify();
+});
 start();

@@ -17,10 +17,12 @@ export function wirePhotos(onChange) {
     by(name).addEventListener("click", () => by(input).click());
   }
   for (const input of ["file", "files", "camera"]) {
-    by(input).addEventListener("change", () => {
+    const takeChosen = () => {
       take(by(input).files, { add: input === "files", isNew: input === "camera" });
       by(input).value = "";
-    });
+    };
+    by(input).addEventListener("change", takeChosen);
+    takeChosen(); // on a slow connection somebody chose photos before this program was there
   }
   wireDrop(by("drop"));
   document.addEventListener("paste", (event) => {

@@ -73,6 +73,18 @@ def test_a_dropped_photo_shows_the_set_that_http_answers(page: "Page", running: 
 
 
 @browser
+def test_photos_chosen_before_the_program_has_come_are_sent(opened: Opened) -> None:
+    page = opened()
+    held: list[Route] = []
+    page.route("**/words.en.js*", lambda route: held.append(route))
+    with page.expect_request("**/words.en.js*"):
+        page.reload(wait_until="commit")
+    choose(page, PHOTO)
+    held.pop().continue_()
+    page.wait_for_selector("#result:not([hidden])")
+
+
+@browser
 def test_every_photo_is_sent_with_its_longest_side_at_1600(page: "Page") -> None:
     photo = garden.encoded(garden.pixels(garden.COLOURS[3], side=2000), "JPEG")
     page.evaluate("() => { XMLHttpRequest.prototype.send = (form) => { window.form = form; }; }")
