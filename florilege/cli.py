@@ -22,54 +22,90 @@ from florilege.command_line.help_text import HELP_ALL, write_help
 from florilege.command_line.renames import current_keys, current_words, variables
 from florilege.cores import wait_without_spinning
 from florilege.errors import FlorilegeError, UsageError, install_hint
+from florilege.hooks import Command, commands
 from florilege.models.runtime import silence_telemetry
 from florilege.suggestions import suggestion
 from florilege.terminal import between_words, is_step, say
 from florilege.version import own_version
 
-# verb: (the module of ours whose `app` holds it, its line in `florilege --help`)
+TO_CONTINUE = "stopped; repeat the command to continue\n"
+UNCHANGED = "stopped; nothing was changed\n"
 VERBS = {
-    "fit": ("fit.cli", "Photos to a calibrated bundle in one command: all steps below."),
-    "data": ("label_review.cli", "Check a data set, cut it into splits, or review its labels."),
-    "train": ("training.cli", "Train a network, or a head on a pretrained one."),
-    "recipes": (
-        "training.recipes.cli",
-        "List the recipes, including one for each row of the papers.",
+    "fit": Command(
+        module="florilege.fit.cli",
+        about="Photos to a calibrated bundle in one command: all steps below.",
+        if_stopped=TO_CONTINUE,
     ),
-    "sweep": (
-        "training.sweep.cli",
-        "Train a recipe over a grid of settings and seeds, and compare.",
+    "data": Command(
+        module="florilege.label_review.cli",
+        about="Check a data set, cut it into splits, or review its labels.",
     ),
-    "export": (
-        "export_cli",
-        "Turn a run folder into a bundle, or a bundle into an offline page or files for an app.",
+    "train": Command(
+        module="florilege.training.cli",
+        about="Train a network, or a head on a pretrained one.",
+        if_stopped="",  # it says itself how to continue
+        loads_torch=True,
     ),
-    "import": ("import_cli", "Make a bundle from a classifier trained elsewhere."),
-    "calibrate": ("calibration.cli", "Set the thresholds of a bundle on validation photos."),
-    "evaluate": ("calibration.cli", "Measure set sizes and hit rates of a bundle on test photos."),
-    "predict": ("server.cli", "Print the prediction sets of photos."),
-    "serve": ("server.cli", "Serve prediction sets over HTTP, with a page to try them."),
-    "bundle": ("command_line.picture_cli", "Inspect, verify, compare or name bundles."),
-    "push": ("calibration.commands.bundle_cli", "Upload a bundle to the Hugging Face Hub."),
-    "doctor": ("server.cli", "Report what this installation can do."),
-    "demo": (
-        "fit.demo",
-        "Train, calibrate and serve a small model on the built-in flora, or on photos of flowers.",
+    "recipes": Command(
+        module="florilege.training.recipes.cli",
+        about="List the recipes, including one for each row of the papers.",
+    ),
+    "sweep": Command(
+        module="florilege.training.sweep.cli",
+        about="Train a recipe over a grid of settings and seeds, and compare.",
+        if_stopped="stopped; repeat the command with --resume to continue\n",
+        loads_torch=True,
+    ),
+    "export": Command(
+        module="florilege.command_line.export_cli",
+        about="Turn a run folder into a bundle, or a bundle into an offline page or files for an "
+        "app.",
+    ),
+    "import": Command(
+        module="florilege.command_line.import_cli",
+        about="Make a bundle from a classifier trained elsewhere.",
+    ),
+    "calibrate": Command(
+        module="florilege.calibration.cli",
+        about="Set the thresholds of a bundle on validation photos.",
+    ),
+    "evaluate": Command(
+        module="florilege.calibration.cli",
+        about="Measure set sizes and hit rates of a bundle on test photos.",
+        if_stopped=UNCHANGED,
+    ),
+    "predict": Command(
+        module="florilege.server.cli",
+        about="Print the prediction sets of photos.",
+        if_stopped="stopped\n",  # it says itself which results are kept
+    ),
+    "serve": Command(
+        module="florilege.server.cli",
+        about="Serve prediction sets over HTTP, with a page to try them.",
+        if_stopped="stopped\n",
+    ),
+    "bundle": Command(
+        module="florilege.command_line.picture_cli",
+        about="Inspect, verify, compare or name bundles.",
+        if_stopped=UNCHANGED,
+    ),
+    "doctor": Command(
+        module="florilege.server.cli",
+        about="Report what this installation can do.",
+        if_stopped=UNCHANGED,
+    ),
+    "demo": Command(
+        module="florilege.fit.demo",
+        about="Train, calibrate and serve a small model on the built-in flora, or on photos of "
+        "flowers.",
+        if_stopped=TO_CONTINUE,
     ),
 }
+"""The verbs by name; those of plugins follow them."""
 OURS = "florilege"
 _OPEN_RUNS = ("evaluate", "predict", "serve")  # verbs that accept a run folder in place of a bundle
-_LOAD_TORCH = ("train", "sweep")  # some seconds
 _NO_SETTINGS = ("help", "help_all", None)  # flags that no variable sets
 _EXTRAS = {"onnxruntime": "cpu", "onnx": "import", "matplotlib": "report", "pyarrow": "report"}
-_STOPPED = {  # the message after Ctrl-C
-    **dict.fromkeys(("evaluate", "bundle", "doctor"), "stopped; nothing was changed\n"),
-    "predict": "stopped\n",  # it reports by itself which results are kept
-    **dict.fromkeys(("demo", "fit"), "stopped; repeat the command to continue\n"),
-    "serve": "stopped\n",
-    "train": "",  # it reports by itself how to continue
-    "sweep": "stopped; repeat the command with --resume to continue\n",
-}
 # Newer versions of typer contain their own click, where the base of its errors has no public name.
 ClickException = cast(
     type[Exception],
@@ -82,7 +118,11 @@ class _LazyVerbs(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = {verb: TyperCommand(verb, help=about) for verb, (_, about) in VERBS.items()}
+        self.commands = {
+            verb: TyperCommand(verb, help=spec.about)
+            for verb, spec in verbs().items()
+            if " " not in verb
+        }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the verb that is called or completed; listing the verbs imports none."""
@@ -91,7 +131,7 @@ class _LazyVerbs(TyperGroup):
             if not ctx.resilient_parsing and not {"-h", "--help", "--help-all"} & {*args}:
                 _announce(verb)
             try:
-                command = _load(verb, VERBS[verb][0])
+                command = _load(verb)
             except UsageError:
                 if not ctx.resilient_parsing:  # completing a verb whose extra is missing
                     raise
@@ -112,9 +152,8 @@ class _LazyVerbs(TyperGroup):
         except ClickException as error:
             raise usage_exit(error) from error
         except KeyboardInterrupt as error:
-            others = "stopped; each file is complete or unchanged\n"
             if not is_step():
-                sys.stderr.write(_STOPPED.get(str(ctx.invoked_subcommand), others))
+                sys.stderr.write(verbs()[str(ctx.invoked_subcommand)].if_stopped)
             raise typer.Exit(130) from error
         except Exception as raised:
             problem = _explained(str(ctx.invoked_subcommand), raised)
@@ -139,18 +178,31 @@ def _explained(verb: str, error: Exception) -> Exception:
 def _announce(verb: str) -> None:
     """Say on a terminal why nothing happens for some seconds."""
     visible = sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
-    if verb in _LOAD_TORCH and "torch" not in sys.modules and visible:
+    if verbs()[verb].loads_torch and "torch" not in sys.modules and visible:
         say(f"florilege {verb}: loading PyTorch")
 
 
-def _load(verb: str, module: str) -> Any:
-    """The command object of a verb, with ``--config`` and, for some verbs, run folders."""
+def verbs() -> dict[str, Command]:
+    """The verbs, and the commands of plugins, by their words."""
+    return {**VERBS, **commands()}
+
+
+def _group(words: str) -> Any:
+    """The commands of the module that has a command."""
     try:
-        app = importlib.import_module(f"{OURS}.{module}").app
+        return typer.main.get_group(importlib.import_module(verbs()[words].module).app)
     except ModuleNotFoundError as error:
-        raise _explained(verb, error) from error
-    group = typer.main.get_group(app)
+        raise _explained(words, error) from error
+
+
+def _load(verb: str) -> Any:
+    """The command object of a verb, with ``--config`` and, for some verbs, run folders."""
+    group = _group(verb)
     if verb not in group.commands:  # it has subcommands
+        for words in verbs():
+            if words.startswith(f"{verb} "):
+                name = words.removeprefix(f"{verb} ")
+                group.commands[name] = _group(words).commands[name]
         for name, inner in group.commands.items():
             _prepare_flags(inner, f"{verb} {name}")
         return group

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import yaml
 
 from florilege.errors import BundleError, DataError, FlorilegeError, UsageError, install_hint
+from florilege.hooks import local_bundle
 from florilege.models.bundle.bundle import CALIBRATION
-from florilege.models.bundle.hub import local_bundle
 from florilege.models.bundle.staging import MANIFEST
 from florilege.models.runtime import RuntimeName
 from florilege.terminal import STEP, command, print_command, say

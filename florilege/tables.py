@@ -3,11 +3,12 @@
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from florilege.errors import DataError, first, install_hint, repeated
+from florilege.errors import DataError, UsageError, first, install_hint, repeated
 from florilege.files import write_atomic
 
 Table = Mapping[str, Sequence[str]]
@@ -178,3 +179,16 @@ def _pyarrow(path: Path) -> Any:
             f"{install_hint('report')}"
         ) from error
     return pyarrow
+
+
+@contextmanager
+def written_table(out: Path) -> Iterator[None]:
+    """Refuse an ``out`` with another suffix; report a failure to write it inside the block."""
+    if out.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"--out must end in .csv or .parquet, got {out}")
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{out} cannot be written: {error.strerror or error}; an existing file is unchanged"
+        ) from error

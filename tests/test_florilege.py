@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -49,7 +50,7 @@ def test_help_lists_every_verb_and_imports_no_package() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert answer.returncode == 0, answer.stderr
-    for verb in cli.VERBS:
+    for verb in (*cli.VERBS, "push"):
         assert f" {verb} " in answer.stdout
 
 
@@ -90,9 +91,11 @@ def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     module: Any = ModuleType("raising")
     module.app = typer.Typer()
     monkeypatch.setitem(sys.modules, "florilege.raising", module)
-    for verb in cli.VERBS:
+    for verb, spec in cli.VERBS.items():
         module.app.command(verb)(fail)
-        monkeypatch.setitem(cli.VERBS, verb, ("raising", "fails"))
+        monkeypatch.setitem(
+            cli.VERBS, verb, replace(spec, module="florilege.raising", about="fails")
+        )
 
 
 @pytest.mark.parametrize(
@@ -298,8 +301,8 @@ def test_a_run_folder_that_is_not_trained_is_a_clear_error(tmp_path: Path) -> No
 
 def test_a_flag_with_a_placeholder_has_its_name_written_out() -> None:
     pytest.importorskip("torch")
-    modules = {module for module, _ in cli.VERBS.values()}
-    apps = [importlib.import_module(f"florilege.{module}").app for module in sorted(modules)]
+    modules = {spec.module for spec in cli.verbs().values()}
+    apps = [importlib.import_module(module).app for module in sorted(modules)]
     verbs = [each.callback for app in apps for each in app.registered_commands]
     for verb in verbs:
         for parameter in inspect.signature(verb).parameters.values():

@@ -2,8 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,14 +15,12 @@ from rich.text import Text
 from florilege.data.checks import Finding, Report, check
 from florilege.data.dataset import SPLITS, split_name
 from florilege.data.feedback_import import import_feedback
-from florilege.data.occurrence_archive import import_occurrences
 from florilege.data.options import is_flora
 from florilege.data.records import count_of
 from florilege.data.sources import own_pictures
 from florilege.data.splits import mend_source, split_source, unknown_plants
 from florilege.errors import DataError, UsageError
-from florilege.models.bundle import open_bundle
-from florilege.tables import SUFFIXES, Table, write_table
+from florilege.tables import Table, write_table, written_table
 from florilege.terminal import conclude, new_table, print_table, warn
 
 app = typer.Typer(
@@ -98,7 +95,7 @@ def _split_command(
         raise UsageError(f"--val and --test must leave something for train, got {val} and {test}")
     if keep:
         _refuse_shares(context)
-    with _manifest(out):
+    with written_table(out):
         if keep:
             table = mend_source(source, out)
         else:
@@ -110,38 +107,6 @@ def _split_command(
     counts = _counts(table)
     listed = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     _conclude(out, counts, [f"{out}: {listed}"], {} if as_json else None)
-
-
-@app.command("import-occurrences")
-def _import_occurrences_command(
-    archive: Annotated[
-        Path, typer.Argument(metavar="ARCHIVE", help="Darwin Core archive or table of records.")
-    ],
-    out: Annotated[Path, typer.Option(help="Table to write, .csv or .parquet.")],
-    cell: Annotated[float, typer.Option(help="Side of a grid cell in degrees.")] = 1.0,
-    bundle: Annotated[
-        Path | None,
-        typer.Option(help="Take the column of species that names most classes of this bundle."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Count the records of an archive by grid cell, month and species.
-
-    ``florilege calibrate --occurrences`` takes the table.
-    """
-    with _manifest(out):
-        classes = None if bundle is None else open_bundle(bundle).classes
-        imported = import_occurrences(archive, out, degrees=cell, classes=classes)
-    if as_json:
-        typer.echo(json.dumps({"occurrences": str(out), **asdict(imported)}))
-        return
-    typer.echo(
-        f"{out}: {count_of(imported.records, 'record', 'records')} of {imported.species:,} species "
-        f"({imported.species_column}) in {count_of(imported.regions, 'cell', 'cells')}"
-    )
-    for reason, count in imported.left_out.items():
-        typer.echo(f"left out: {count:,} {reason}")
-    conclude(then=[f"florilege calibrate BUNDLE --data DATA --occurrences {out}"])
 
 
 @app.command("import-feedback")
@@ -162,7 +127,7 @@ def _import_feedback_command(
 
     The photos are written to the folder FILE-feedback beside the manifest.
     """
-    with _manifest(out):
+    with written_table(out):
         imported = import_feedback(store, out, data)
     photos, answers, left_out = imported.photos, imported.answers, imported.left_out
     total = f"{count_of(photos, 'photo', 'photos')} of {count_of(answers, 'answer', 'answers')}"
@@ -178,19 +143,6 @@ def _refuse_shares(context: typer.Context) -> None:
     unused = [name for name, place in sources.items() if place and place.name != "DEFAULT"]
     if unused:
         raise UsageError(f"--keep draws no splits: leave out --{' and --'.join(unused)}")
-
-
-@contextmanager
-def _manifest(out: Path) -> Iterator[None]:
-    """Refuse an ``out`` with another suffix; report a failure to write it inside the block."""
-    if out.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"--out must end in .csv or .parquet, got {out}")
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"{out} cannot be written: {error.strerror or error}; an existing file is unchanged"
-        ) from error
 
 
 def _conclude(

@@ -8,6 +8,7 @@ from functools import cache, partial
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
+from florilege.hooks import routers
 from florilege.processes.tallies import Tally
 from florilege.processes.worker_group import WorkerGroup
 from florilege.server.background.feedback import open_feedback_service
@@ -17,7 +18,6 @@ from florilege.server.http.cached_responses import BundleInfo, page_router
 from florilege.server.http.middleware import HANDLED, RequestMiddleware, send_problem
 from florilege.server.http.openapi import openapi_document
 from florilege.server.http.photo_routes import router as photo_router
-from florilege.server.http.plantnet import plantnet_router, status_router
 from florilege.server.http.request import UploadBudget
 from florilege.server.http.tracing import open_traces
 from florilege.server.inference.decoding_budget import PixelBudget
@@ -79,9 +79,8 @@ def create_app(settings: Settings, group: WorkerGroup | None = None) -> FastAPI:
     app.include_router(router)
     if feedback is not None:
         app.include_router(feedback_router)
-    if settings.plantnet:
-        app.include_router(plantnet_router)
-        app.include_router(status_router)
+    for plugin_router in routers(settings):
+        app.include_router(plugin_router)
     app.include_router(operations)
     app.include_router(page_router())
     if settings.cors_origins:

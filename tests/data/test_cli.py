@@ -7,7 +7,6 @@ from typer.testing import CliRunner
 from florilege.data.cli import app
 from florilege.errors import DataError, UsageError
 from tests.data.pictures import write_folder
-from tests.models.bundles import make_bundle
 
 RUNNER = CliRunner()
 GOOD = {"train": {"a": 3, "b[b]": 2}, "val": {"a": 1, "b[b]": 1}, "test": {"a": 1, "b[b]": 1}}
@@ -194,18 +193,3 @@ def test_keeping_splits_moves_the_plants_in_several_alone(tmp_path: Path) -> Non
     refused = RUNNER.invoke(app, wrong).exception
     assert isinstance(refused, UsageError)
     assert str(refused) == "--keep draws no splits: leave out --val and --seed"
-
-
-def test_importing_occurrences_says_what_is_left_out_and_takes_the_column_of_a_bundle(
-    tmp_path: Path,
-) -> None:
-    rows = ("43,3,Unknown,11", "43,3,Unknown,11", "0,0,Unknown,11")
-    head = "decimalLatitude,decimalLongitude,scientificName,taxonID"
-    (tmp_path / "a.csv").write_text("\n".join([head, *rows]))
-    words = ["import-occurrences", str(tmp_path / "a.csv"), "--out", str(tmp_path / "out.csv")]
-    result = RUNNER.invoke(app, words)
-    assert "2 records of 1 species (scientificName) in 1 cell" in result.stdout
-    assert "left out: 1 at latitude 0, longitude 0" in result.stdout
-    bundle = make_bundle(tmp_path / "bundle")
-    result = RUNNER.invoke(app, [*words, "--bundle", str(bundle.path)])
-    assert "2 records of 1 species (taxonID) in 1 cell" in result.stdout

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from florilege.command_line.export_cli import _write_folder
 from florilege.device_export import web_folder
 from florilege.device_export.web_folder import transfer_bytes, web_files
 from florilege.device_export.web_runtime import read_runtime
 from florilege.errors import UsageError
-from florilege.export_cli import _write_folder
 from florilege.models.images import Preprocess, load
 from florilege.models.images.colours import profile_of_codes
 from florilege.page_files import service_worker

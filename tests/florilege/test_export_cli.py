@@ -9,9 +9,9 @@ import onnxruntime
 import pytest
 
 from florilege.calibration.record.record_file import read_record
+from florilege.command_line.export_cli import _write_folder, app
 from florilege.device_export import device_bundle
 from florilege.errors import BundleError, UsageError
-from florilege.export_cli import _write_folder, app
 from florilege.models import onnx_graph
 from florilege.models.bundle import open_bundle
 from florilege.models.bundle.bundle import MODEL, replace_files

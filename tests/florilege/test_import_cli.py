@@ -16,12 +16,12 @@ import timm
 import torch
 from safetensors.torch import load_file, save_file
 
-from florilege import import_cli
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.view import PLAIN
+from florilege.command_line import import_cli
+from florilege.command_line.import_cli import app
 from florilege.errors import BundleError, DataError, UsageError
-from florilege.import_cli import app
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.images import Preprocess
 from florilege.models.imported.signature import Description

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from florilege import export_cli
+from florilege.command_line import export_cli
 from florilege.errors import DataError, FlorilegeError, UsageError
 from florilege.models.backbones.weights import read_weights
 from florilege.models.bundle import replace_files

@@ -1,4 +1,4 @@
-"""``florilege bundle inspect``, ``verify``, ``diff``, ``set-names``, and ``florilege push``."""
+"""``florilege bundle inspect``, ``verify``, ``diff`` and ``set-names``."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,6 @@ from florilege.data.layouts.class_file import ClassFile, read_classes
 from florilege.data.records import count_of
 from florilege.errors import BundleError, first
 from florilege.models.bundle import Bundle, name_classes, open_bundle
-from florilege.models.bundle.hub import push_bundle
 from florilege.terminal import conclude, say
 
 app = typer.Typer(
@@ -65,26 +64,6 @@ def verify(bundle: BundlePath, as_json: AsJson = False) -> None:
     if not content["ok"]:
         faults = (*content["files"].values(), content["opening"])
         raise BundleError("; ".join(filter(None, faults)))
-
-
-@app.command()
-def push(
-    bundle: BundlePath,
-    repository: Annotated[str, typer.Argument(metavar="ORG/NAME", help="Repository on the Hub.")],
-    public: Annotated[
-        bool, typer.Option("--public", help="Let everybody see a new repository.")
-    ] = False,
-    licence: Annotated[
-        str | None, typer.Option("--license", help="Identifier of the licence, such as cc-by-4.0.")
-    ] = None,
-) -> None:
-    """Upload a bundle to the Hugging Face Hub, with a model card; the repository is made.
-
-    The account is that of `hf auth login` or HF_TOKEN. The files name the paths of your data.
-    """
-    say(f"{bundle}: uploading it to {repository}")
-    typer.echo(push_bundle(bundle, repository, public=public, licence=licence))
-    conclude(then=[("serve", f"hf://{repository}")])
 
 
 @app.command()

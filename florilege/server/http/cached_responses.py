@@ -11,7 +11,6 @@ from fastapi.responses import StreamingResponse
 from florilege.models.look_alikes import read_look_alikes
 from florilege.page_files import SERVICE_WORKER, page_files, service_worker
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.answers.plantnet_schema import SpeciesTable
 from florilege.server.bounded_thread import BoundedThread
 from florilege.server.http.compression import (
     LEAST_BYTES,
@@ -108,8 +107,7 @@ class BundleInfo:
         card = model_card(pipeline, settings)
         self.card = _json(card)
         self.short_card = _json(card.model_copy(update={"rules": []}))
-        self.classes = classes = pipeline.taxa
-        self.species = SpeciesTable(classes)
+        self.classes = pipeline.taxa
         self._lists = RecentItems[CachedResponse](LIST_BYTES, lambda each: each.size + OWN_BYTES)
         self.pictures = pipeline.bundle.open_pictures()
         self._look_alikes = read_look_alikes(pipeline.bundle)

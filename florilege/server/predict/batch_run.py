@@ -5,20 +5,17 @@ import io
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
-from functools import partial
 from typing import Final
 
 from florilege.errors import BundleError, FlorilegeError, SomeInputsFailed, UsageError
 from florilege.files import check_writable, write_atomic
+from florilege.hooks import output_formats
 from florilege.models.output_store import cache_folder
 from florilege.ray_tasks import demand_ray
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import SurveyQuery
 from florilege.server.predict import formats
 from florilege.server.predict.batch_settings import BatchSettings
-from florilege.server.predict.camtrap import write_camtrap
-from florilege.server.predict.deployments import read_deployments
-from florilege.server.predict.exchange import write_darwin_core
 from florilege.server.predict.photos import Observation, count_photos, display_path
 from florilege.server.predict.prediction import (
     PHOTO_FAILED,
@@ -42,7 +39,6 @@ from florilege.version import own_version
 WRITERS: Final[dict[str, Convert]] = {
     "csv": formats.write_csv,
     "parquet": formats.write_parquet,
-    "dwc": write_darwin_core,
 }
 
 
@@ -75,10 +71,10 @@ def predict_batch(
     """
     _check_possible(pipeline, query, batch)
     with ExitStack() as stack:
-        output, tally = None, Tally()
+        output, tally, convert = None, Tally(), _converter(batch, observations)
         if batch.output is not None and batch.form != "table":
             options = _options(pipeline, observations, query, batch)
-            output = ResumableOutput(batch.output, options, _converter(batch, observations))
+            output = ResumableOutput(batch.output, options, convert)
             stack.enter_context(_begun(output, resume=batch.resume))
             tally = output.tally
             if output.complete:
@@ -102,7 +98,7 @@ def predict_batch(
         ):
             lines = _lines(predictions, write_rows, tally)
             if output is None:
-                _print(lines, batch, common_names=query.lang is not None)
+                _print(lines, batch, convert, common_names=query.lang is not None)
             else:
                 for line in lines:
                     output.add(line)
@@ -113,10 +109,8 @@ def predict_batch(
 
 def _converter(batch: BatchSettings, observations: Sequence[Observation]) -> Convert | None:
     """The function that converts lines to the output; None if the lines are the output."""
-    if batch.deployments is not None:
-        deployments = read_deployments(batch.deployments, observations)
-        return partial(write_camtrap, deployments=deployments)
-    return WRITERS.get(batch.form)
+    form = output_formats().get(batch.form)
+    return WRITERS.get(batch.form) if form is None else form.writer(batch, observations)
 
 
 def _check_possible(pipeline: Pipeline, query: BatchQuery, batch: BatchSettings) -> None:
@@ -198,14 +192,16 @@ def _lines(
         tally.count(prediction.line)
 
 
-def _print(lines: Iterator[Line], batch: BatchSettings, *, common_names: bool) -> None:
+def _print(
+    lines: Iterator[Line], batch: BatchSettings, convert: Convert | None, *, common_names: bool
+) -> None:
     """Write each answer to stdout as it arrives, or a whole table to its file."""
     if batch.form == "jsonl":
         for line in lines:
             sys.stdout.write(formats.json_text(line))
             sys.stdout.flush()
-    elif batch.form in WRITERS:
-        WRITERS[batch.form](lines, sys.stdout.buffer)
+    elif convert is not None:
+        convert(lines, sys.stdout.buffer)
     elif batch.output is None:
         formats.print_table(lines, sys.stdout, common_names=common_names)
     else:

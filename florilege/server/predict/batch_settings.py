@@ -1,28 +1,42 @@
 """How ``florilege predict`` answers many photos, and where it writes."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
+from florilege.hooks import output_formats
 from florilege.models.runtime import RuntimeName
 from florilege.server.settings import Device
 from florilege.settings import Flag, FlagSettings
 
-Format = Literal["table", "csv", "jsonl", "parquet", "dwc", "camtrap"]
-ENDINGS: dict[str, Format] = {
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
+_OWN: Final = {
+    "table": (),
+    "csv": (".csv",),
+    "jsonl": (".jsonl", ".ndjson"),
+    "parquet": (".parquet",),
 }
+_FORMATS: Final = {
+    **_OWN,
+    **{name: form.endings for name, form in output_formats().items()},
+}
+"""Endings of files by the format that they mean."""
+_BY_ENDING: Final = {ending: name for name, endings in _FORMATS.items() for ending in endings}
 FOLDER = "folder"  # the value of `group_by` for photos in the same folder
+
+
+def _format(name: str) -> str:
+    if name not in _FORMATS:
+        choices = {"names": ", ".join(_FORMATS), "expected": ", ".join(map(repr, _FORMATS))}
+        raise PydanticCustomError("format", "choose one of {names}", choices)
+    return name
 
 
 class BatchSettings(FlagSettings):
     """Settings of one `predict`; each is a flag."""
 
-    format: Format | None = None
+    format: Annotated[str | None, AfterValidator(_format), Flag(metavar="|".join(_FORMATS))] = None
     """Output format; by default the one that --out ends with, else a table."""
     output: Annotated[Path | None, Flag(name="--out", short="-o")] = None
     """File to write instead of stdout; it appears when it is complete."""
@@ -55,10 +69,10 @@ class BatchSettings(FlagSettings):
     """With --ray: processes on all machines together; default: as many as the cores allow."""
 
     @property
-    def form(self) -> Format:
+    def form(self) -> str:
         """The format; by default that of the output's ending."""
         ending = "" if self.output is None else self.output.suffix.lower()
-        return self.format or ENDINGS.get(ending, "table")
+        return self.format or _BY_ENDING.get(ending, "table")
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
@@ -66,7 +80,8 @@ class BatchSettings(FlagSettings):
             self._check_without_output()
         if self.ray_workers is not None and not self.ray:
             raise ValueError("--ray-workers goes with --ray: without it, --threads says how many")
-        self._check_camtrap()
+        for form in output_formats().values():
+            form.check(self)
         self._check_tiles()
         if self.resume and self.form == "table":
             raise ValueError("a table cannot be resumed: choose --format csv, jsonl, ...")
@@ -75,21 +90,13 @@ class BatchSettings(FlagSettings):
         return self
 
     def _check_without_output(self) -> None:
-        if self.form in ("parquet", "camtrap"):
+        plugin = output_formats().get(self.form)
+        if self.form == "parquet" or (plugin is not None and plugin.is_binary):
             raise ValueError(f"{self.form} cannot be printed: name a file with -o")
         if self.ray:
             raise ValueError("--ray is for many photos: name a file for the answers with -o")
         if self.resume:
             raise ValueError("--resume continues a file: name it with -o, as in the first run")
-
-    def _check_camtrap(self) -> None:
-        if (self.form == "camtrap") != (self.deployments is not None):
-            raise ValueError(
-                "--format camtrap and --deployments go together: photos do not tell where and when "
-                "a camera stood, which Camtrap DP requires"
-            )
-        if self.form == "camtrap" and (self.tiles or self.group_by):
-            raise ValueError("--format camtrap takes each photo alone: no --tiles, no --group-by")
 
     def _check_tiles(self) -> None:
         if not self.tiles and (self.tile_size, self.tile_stride) != (None, None):

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from florilege.cores import in_order
 from florilege.errors import DataError, UsageError
-from florilege.models.bundle.hub import local_bundle
+from florilege.hooks import local_bundle
 from florilege.models.runtime import RuntimeName, silence_telemetry
 from florilege.models.session import Outputs
 from florilege.progress import progress

@@ -7,6 +7,7 @@ fields are `florilege` and `inSet`, which apps ignore.
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final, Self
+from weakref import WeakKeyDictionary
 
 from pydantic import AliasGenerator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -173,6 +174,14 @@ class SpeciesTable:
         return b"[%b]" % b",".join(
             self._entry(item.id, language_of(item, languages)) for item in items
         )
+
+
+_TABLES: Final = WeakKeyDictionary[TaxonTable, SpeciesTable]()
+
+
+def species_table(taxa: TaxonTable) -> SpeciesTable:
+    """The table of a model's classes, made once and freed with them."""
+    return _TABLES.setdefault(taxa, SpeciesTable(taxa))
 
 
 def _species_of(classes: ClassTable, class_id: str, language: str) -> bytes:

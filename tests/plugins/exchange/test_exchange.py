@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from florilege.server.predict.exchange import remarks
-from tests.server.predict import camera_traps
+from florilege.plugins.exchange.exchange import remarks
+from tests.plugins.exchange import camera_traps
 from tests.server.predict.predict_command import interrupted, predicted, run
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from florilege import packed_files
-from florilege.data import darwin_core
-from florilege.data.darwin_core import open_records
 from florilege.errors import DataError
+from florilege.plugins.exchange import darwin_core
+from florilege.plugins.exchange.darwin_core import open_records
 
 TERMS = ("scientificName", "decimalLatitude", "decimalLongitude", "eventDate", "taxonID")
 IRIS = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from florilege.server.answers.plantnet_schema import PlantNetName
+from florilege.plugins.plantnet.plantnet_schema import PlantNetName
 
 
 @pytest.mark.parametrize(

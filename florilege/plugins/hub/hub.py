@@ -16,8 +16,8 @@ _CARD: Final = "MODEL_CARD.md"
 _TAGS: Final = ["prediction-sets", "conformal-prediction", "onnx", "florilege"]
 
 
-def local_bundle(bundle: str) -> Path:
-    """The folder of a bundle; a bundle on the Hub is first downloaded into the Hub's cache.
+def local_bundle(bundle: str) -> Path | None:
+    """The folder of a bundle on the Hub, downloaded into the Hub's cache; None for other names.
 
     An interrupted download resumes, and files that the cache has are not downloaded again.
 
@@ -27,7 +27,7 @@ def local_bundle(bundle: str) -> Path:
     """
     address = _ADDRESS.fullmatch(bundle)
     if address is None:
-        return Path(bundle)
+        return None
     repository, revision = address.groups()
     hub = _hub()
     with _readable_errors(hub, repository):

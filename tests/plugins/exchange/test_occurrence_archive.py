@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from florilege.data.occurrence_archive import import_occurrences
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, ClassTable
+from florilege.plugins.exchange.occurrence_archive import import_occurrences
 from florilege.tables import read_table
 
 META = """<archive xmlns="http://rs.tdwg.org/dwc/text/" metadata="eml.xml">

@@ -15,8 +15,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
-from florilege.server.answers.pipeline import Pipeline
-from florilege.server.answers.plantnet_schema import (
+from florilege.plugins.plantnet.plantnet_schema import (
     EVERYTHING,
     UNDETECTED,
     UNLIMITED,
@@ -28,7 +27,9 @@ from florilege.server.answers.plantnet_schema import (
     PlantNetQuery,
     PlantNetQuota,
     plantnet_answer,
+    species_table,
 )
+from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import FALLBACK, IdentifyQuery, Language, fallback_chain
 from florilege.server.engine import Engine
 from florilege.server.http.api_keys import check_key
@@ -181,7 +182,8 @@ async def plantnet_project_species(
         _: str | None, prefix: str, part: tuple[int, int] | None, languages: tuple[str, ...]
     ) -> bytes:
         matches = [item for item in classes if item.scientific_name.casefold().startswith(prefix)]
-        return about.species.write(matches if part is None else matches[slice(*part)], languages)
+        species = species_table(about.classes)
+        return species.write(matches if part is None else matches[slice(*part)], languages)
 
     name, part = None if restriction is None else project, None
     if query.page is not None and query.page_size is not None:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from florilege.server.answers.plantnet_schema import UNLIMITED
+from florilege.plugins.plantnet.plantnet_routes import MAX_ORGAN_LENGTH
+from florilege.plugins.plantnet.plantnet_schema import UNLIMITED
 from florilege.server.engine import Engine
-from florilege.server.http.plantnet import MAX_ORGAN_LENGTH
 from tests.server import garden
 from tests.server.http.test_api_keys import line
 from tests.server.http_client import identify, open_client

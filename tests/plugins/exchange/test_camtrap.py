@@ -13,12 +13,12 @@ from frictionless import Package, Schema
 from jsonschema.validators import validator_for
 
 from florilege.errors import DataError, UsageError
-from florilege.server.predict.camtrap import write_camtrap
-from florilege.server.predict.deployments import COLUMNS, read_deployments
+from florilege.plugins.exchange.camtrap import write_camtrap
+from florilege.plugins.exchange.deployments import COLUMNS, read_deployments
 from florilege.server.predict.photos import Observation
+from tests.plugins.exchange import camera_traps
+from tests.plugins.exchange.camera_traps import DEPLOYMENTS
 from tests.server import garden
-from tests.server.predict import camera_traps
-from tests.server.predict.camera_traps import DEPLOYMENTS
 from tests.server.predict.predict_command import interrupted, predicted, run
 
 SCHEMAS = Path(__file__).parents[2] / "golden" / "camtrap-dp-1.0"

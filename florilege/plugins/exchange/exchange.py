@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO, Final
 
 from florilege.errors import first
-from florilege.server.predict.capture import read_capture
+from florilege.plugins.exchange.capture import read_capture
 from florilege.server.predict.formats import Row, write_csv
 from florilege.server.predict.prediction import Line
 from florilege.terminal import warn

@@ -9,7 +9,7 @@ import pillow_heif
 import pytest
 from PIL import ExifTags, Image
 
-from florilege.server.predict.capture import Capture, read_capture
+from florilege.plugins.exchange.capture import Capture, read_capture
 
 GPS = ExifTags.GPS
 ASCII, BYTE, RATIONAL, UNDEFINED, SIGNED = 2, 1, 5, 7, 10

@@ -1,0 +1,154 @@
+"""What a package that is installed beside Florilege may add to it: the hooks of its plugins.
+
+A plugin is a module with functions that are marked `@hookimpl` and named like a method of `Hooks`.
+Its package names the module as an entry point of the group ``florilege``. What Florilege itself
+has in ``florilege/plugins`` uses the same hooks. Every command loads every plugin, so a plugin
+imports what takes time inside its functions.
+"""
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import pluggy
+
+from florilege.errors import UsageError
+
+if TYPE_CHECKING:  # what hooks take and return belongs to the rooms above
+    from fastapi import APIRouter
+
+    from florilege.server.predict.batch_settings import BatchSettings
+    from florilege.server.predict.photos import Observation
+    from florilege.server.predict.prediction import Line
+    from florilege.server.settings import Settings
+
+GROUP: Final = "florilege"
+hookimpl: Final = pluggy.HookimplMarker(GROUP)
+_hookspec: Final = pluggy.HookspecMarker(GROUP)
+
+# Names, not entry points: a checkout on PYTHONPATH has no metadata, and has these all the same.
+BUILT_IN: Final = ("exchange", "hub", "plantnet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A verb of the command line, or with two words one of a verb's own, such as ``data check``.
+
+    Args:
+        module: The module whose ``app``, a `typer.Typer`, holds it under the last of its words.
+        about: Its line in ``florilege --help``.
+        if_stopped: What is printed after Ctrl-C.
+        loads_torch: It takes some seconds before its first word.
+    """
+
+    module: str
+    about: str
+    if_stopped: str = "stopped; each file is complete or unchanged\n"
+    loads_torch: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputFormat:
+    """A format of ``florilege predict``, chosen with ``--format`` or by the file's ending.
+
+    Args:
+        writer: Returns, for one run and its photos, the function that converts lines to the
+            content of a binary file. Raises a `FlorilegeError` if a table beside the photos is
+            wrong. A line is what ``--format jsonl`` prints, as a dictionary.
+        check: Raises `ValueError` if flags do not go together; called for every run.
+        endings: Endings of files that mean this format, such as ``.csv``.
+        is_binary: It can be written to a file only, not to a terminal.
+    """
+
+    writer: "Callable[[BatchSettings, Sequence[Observation]], Convert]"
+    check: "Callable[[BatchSettings], None]" = lambda _: None
+    endings: Sequence[str] = ()
+    is_binary: bool = False
+
+
+if TYPE_CHECKING:
+    Convert = Callable[[Iterable[Line], BinaryIO], None]
+
+
+class Hooks:
+    """The hooks. A plugin has those it needs, each with the parameters it needs."""
+
+    @_hookspec
+    def commands(self) -> Mapping[str, Command]:  # type: ignore[empty-body]
+        """Commands by their words, such as ``push`` or ``data import-occurrences``."""
+
+    @_hookspec(firstresult=True)
+    def local_bundle(self, address: str) -> Path | None:
+        """The folder of a bundle that is somewhere else; None for an address of another kind.
+
+        Raises a `FlorilegeError` if it cannot be fetched.
+        """
+
+    @_hookspec
+    def output_formats(self) -> Mapping[str, OutputFormat]:  # type: ignore[empty-body]
+        """Formats of ``florilege predict`` by the name that ``--format`` takes."""
+
+    @_hookspec
+    def routers(self, settings: "Settings") -> "Sequence[APIRouter]":  # type: ignore[empty-body]
+        """Routes of a server with these settings, in the order in which they are tried.
+
+        A route finds the open bundle at ``request.app.state.engine.pipeline``.
+        """
+
+
+@cache
+def plugins() -> pluggy.PluginManager:
+    """All plugins: our own, then those that other packages name.
+
+    Raises:
+        UsageError: A plugin of another package cannot be loaded, or has a hook that there is not.
+    """
+    manager = pluggy.PluginManager(GROUP)
+    manager.add_hookspecs(Hooks)
+    for name in BUILT_IN:
+        manager.register(importlib.import_module(f"{GROUP}.plugins.{name}"), name)
+    for entry in entry_points(group=GROUP):
+        try:
+            manager.register(entry.load(), entry.name)
+            manager.check_pending()
+        except Exception as error:
+            package = "a package" if entry.dist is None else entry.dist.name
+            raise UsageError(
+                f"the plugin {entry.name} of {package} cannot be loaded: {error}; mend it, or "
+                f"remove it with `pip uninstall {package}`"
+            ) from error
+    return manager
+
+
+def commands() -> dict[str, Command]:
+    """The commands of all plugins by their words."""
+    return _united("command", plugins().hook.commands())
+
+
+def local_bundle(bundle: str) -> Path:
+    """The folder of a bundle, which a plugin fetches if it is the address of one."""
+    return plugins().hook.local_bundle(address=bundle) or Path(bundle)
+
+
+def output_formats() -> dict[str, OutputFormat]:
+    """The formats of all plugins by name."""
+    return _united("output format", plugins().hook.output_formats())
+
+
+def routers(settings: "Settings") -> "list[APIRouter]":
+    """The routes of all plugins."""
+    return [router for part in plugins().hook.routers(settings=settings) for router in part]
+
+
+def _united(kind: str, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What all plugins have by name; a `UsageError` if two have the same name."""
+    united: dict[str, Any] = {}
+    for part in reversed(parts):  # the last registered comes first
+        if twice := sorted(united.keys() & part.keys()):
+            raise UsageError(f"two plugins have the {kind} {twice[0]!r}: remove one of them")
+        united |= part
+    return united
