@@ -136,7 +136,7 @@ EXTRAS_serving := --extra cpu --extra openvino --extra report --extra import --e
 EXTRAS_training := --extra cpu --extra openvino --extra train
 RANGE_TOOLS := frictionless httpx httpx2 hypothesis jsonschema pandas pytest pytest-timeout pytest-xdist scikit-learn
 TESTS_training := $(addprefix tests/,models training florilege)
-TESTS_serving = tests/test_florilege.py $(addprefix tests/,florilege data server models calibration) $(NEED_TORCH)
+TESTS_serving = tests/test_florilege.py $(addprefix tests/,florilege data server models calibration plugins) $(NEED_TORCH)
 # What pydantic makes of a schema differs; two tests compare every word of it.
 SCHEMAS := --deselect tests/server/test_model_and_classes.py::test_the_description_is_the_golden_one_and_without_a_feedback_store_lacks_only_that \
 	--deselect tests/calibration/record/test_record.py::test_the_published_schema_is_that_of_the_record

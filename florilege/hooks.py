@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import pluggy
 
@@ -30,8 +30,11 @@ GROUP: Final = "florilege"
 hookimpl: Final = pluggy.HookimplMarker(GROUP)
 _hookspec: Final = pluggy.HookspecMarker(GROUP)
 
+MARKER: Final = "pack.json"
+"""A file of every exported folder, by which an earlier export is recognised and replaced."""
+
 # Names, not entry points: a checkout on PYTHONPATH has no metadata, and has these all the same.
-BUILT_IN: Final = ("exchange", "hub", "plantnet")
+BUILT_IN: Final = ("devices", "exchange", "hub", "plantnet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,27 @@ class Command:
     about: str
     if_stopped: str = "stopped; each file is complete or unchanged\n"
     loads_torch: bool = False
+
+
+class ExportedFiles(NamedTuple):
+    """What a target of ``florilege export`` writes."""
+
+    contents: Mapping[str, bytes]  # by relative path; MARKER must be among them
+    sizes: Mapping[str, int]  # what a device fetches, such as ``network_bytes``
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportTarget:
+    """A folder that ``florilege export --target`` makes of a bundle.
+
+    Args:
+        about: What it is, in a few words.
+        export: Returns the files for a bundle, the value of ``--runtime``, and ``--data`` with
+            ``--split``. Raises a `FlorilegeError` if it cannot.
+    """
+
+    about: str
+    export: Callable[[Path, Path | None, str | None, str], ExportedFiles]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +111,10 @@ class Hooks:
 
         Raises a `FlorilegeError` if it cannot be fetched.
         """
+
+    @_hookspec
+    def export_targets(self) -> Mapping[str, ExportTarget]:  # type: ignore[empty-body]
+        """Targets of ``florilege export`` by the name that ``--target`` takes."""
 
     @_hookspec
     def output_formats(self) -> Mapping[str, OutputFormat]:  # type: ignore[empty-body]
@@ -132,6 +160,11 @@ def commands() -> dict[str, Command]:
 def local_bundle(bundle: str) -> Path:
     """The folder of a bundle, which a plugin fetches if it is the address of one."""
     return plugins().hook.local_bundle(address=bundle) or Path(bundle)
+
+
+def export_targets() -> dict[str, ExportTarget]:
+    """The targets of all plugins by name."""
+    return _united("export target", plugins().hook.export_targets())
 
 
 def output_formats() -> dict[str, OutputFormat]:

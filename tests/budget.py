@@ -19,12 +19,12 @@ ROOT = Path(__file__).parents[1]
 # of the wave lowers them to what is then there; nobody shortens a test or a comment to fit.
 LINES = {  # of code, by folder of the package; florilege: what all folders share
     "training": 6_050,
-    "server": 7_250,
+    "server": 6_450,
     "calibration": 8_000,
     "models": 4_900,
-    "data": 3_450,
-    "plugins": 1_500,
-    "florilege": 3_950,
+    "data": 2_950,
+    "plugins": 3_000,
+    "florilege": 3_600,
 }
 PUBLIC_NAMES = 1_020
 JAVASCRIPT_LINES = 5_000  # of the page, with and without a server

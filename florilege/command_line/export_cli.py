@@ -4,16 +4,20 @@ import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final
 
 import typer
 
 from florilege.errors import UsageError, install_hint
-from florilege.models.bundle.bundle import CALIBRATION, MODEL
+from florilege.hooks import MARKER, export_targets
+from florilege.models.bundle.bundle import CALIBRATION
 from florilege.models.bundle.staging import MANIFEST
+from florilege.suggestions import suggestion
 from florilege.terminal import conclude, print_result, say
 
 app = typer.Typer(add_completion=False, help="Export a run or a bundle.")
+_TARGETS: Final = export_targets()
+_NAMES: Final = ("bundle", *_TARGETS)
 
 
 @app.command("export")
@@ -25,8 +29,12 @@ def _export_command(
         Path, typer.Option("--out", metavar="FOLDER", help="Bundle or folder to write.")
     ],
     target: Annotated[
-        Literal["bundle", "web", "mobile"],
-        typer.Option(help="bundle; web: a page that works offline; mobile: files for an app."),
+        str,
+        typer.Option(
+            "--target",
+            metavar="|".join(_NAMES),
+            help=f"{'; '.join(['bundle', *(f'{k}: {v.about}' for k, v in _TARGETS.items())])}.",
+        ),
     ] = "bundle",
     runtime: Annotated[
         Path | None,
@@ -53,20 +61,13 @@ def _export_command(
     if target == "bundle":
         _export_run(source, out, as_json=as_json)
         return
-    # Here, because they open networks and --help does without.
-    from florilege.device_export.device_bundle import device_bundle
-    from florilege.device_export.mobile_folder import mobile_files
-    from florilege.device_export.web_folder import transfer_bytes, web_files
-    from florilege.device_export.web_runtime import read_runtime
-
-    files = read_runtime(runtime) if target == "web" else {}
-    with device_bundle(source, data, split) as pipeline:
-        contents = web_files(pipeline, files) if target == "web" else mobile_files(pipeline)
-        network = len(pipeline.bundle.read(MODEL))
+    if target not in _TARGETS:
+        raise UsageError(
+            f"--target: choose one of {', '.join(_NAMES)}, got {target!r}"
+            f"{suggestion(target, _NAMES)}"
+        )
+    contents, sizes = _TARGETS[target].export(source, runtime, data, split)
     _write_folder(out, contents)
-    sizes = {"network_bytes": network}
-    if target == "web":
-        sizes["other_bytes"] = transfer_bytes(contents)
     if as_json:
         typer.echo(json.dumps({"folder": str(out), "target": target, **sizes}))
         return
@@ -80,9 +81,7 @@ def _write_folder(out: Path, contents: Mapping[str, bytes]) -> None:
     Raises:
         UsageError: ``out`` holds something else.
     """
-    from florilege.device_export.device_pack import PACK
-
-    if out.exists() and not (out / PACK).is_file() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and not (out / MARKER).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} exists and is no earlier export: choose another folder")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as name:

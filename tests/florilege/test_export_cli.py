@@ -10,13 +10,13 @@ import pytest
 
 from florilege.calibration.record.record_file import read_record
 from florilege.command_line.export_cli import _write_folder, app
-from florilege.device_export import device_bundle
 from florilege.errors import BundleError, UsageError
 from florilege.models import onnx_graph
 from florilege.models.bundle import open_bundle
 from florilege.models.bundle.bundle import MODEL, replace_files
+from florilege.plugins.devices import device_bundle
 from tests.commands import call, error_of
-from tests.device_export.conftest import bundle, photos, runtime
+from tests.plugins.devices.conftest import bundle, photos, runtime
 from tests.server import garden
 
 __all__ = ["bundle", "photos", "runtime"]  # fixtures

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from florilege.device_export.web_runtime import PACKAGE, SHA256, VERSION, read_runtime
 from florilege.errors import UsageError
-from tests.device_export.conftest import ROOT
+from florilege.plugins.devices.web_runtime import PACKAGE, SHA256, VERSION, read_runtime
+from tests.plugins.devices.conftest import ROOT
 
 
 def test_the_package_and_its_folder_give_the_same_files(runtime: Path, tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ import pytest
 from PIL import Image
 
 from florilege.command_line.export_cli import _write_folder
-from florilege.device_export import web_folder
-from florilege.device_export.web_folder import transfer_bytes, web_files
-from florilege.device_export.web_runtime import read_runtime
 from florilege.errors import UsageError
 from florilege.models.images import Preprocess, load
 from florilege.models.images.colours import profile_of_codes
 from florilege.page_files import service_worker
+from florilege.plugins.devices import web_folder
+from florilege.plugins.devices.web_folder import transfer_bytes, web_files
+from florilege.plugins.devices.web_runtime import read_runtime
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.http.cached_responses import BundleInfo

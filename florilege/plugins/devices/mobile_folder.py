@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.device_export.device_pack import PACK, device_pack
 from florilege.models.bundle.bundle import MODEL
 from florilege.models.session import Session
+from florilege.plugins.devices.device_pack import PACK, device_pack
 from florilege.server.answers.answer import judge
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
@@ -17,7 +17,7 @@ from florilege.server.answers.query import IdentifyQuery
 
 def mobile_files(pipeline: Pipeline) -> dict[str, bytes]:
     """The files of the folder by relative path."""
-    snippets = files("florilege.device_export") / "mobile"
+    snippets = files("florilege.plugins.devices") / "mobile"
     return {
         MODEL: pipeline.bundle.read(MODEL),
         PACK: json.dumps(device_pack(pipeline), ensure_ascii=False).encode(),

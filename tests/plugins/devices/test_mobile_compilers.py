@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from florilege.device_export.mobile_folder import mobile_files
+from florilege.plugins.devices.mobile_folder import mobile_files
 from florilege.server.answers.answer import judge
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery

@@ -9,12 +9,12 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any, Final
 
-from florilege.device_export import web_runtime
-from florilege.device_export.device_pack import PACK, device_arrays, device_pack
 from florilege.errors import UsageError
 from florilege.models.bundle.bundle import MODEL
 from florilege.models.look_alikes import read_look_alikes
 from florilege.page_files import HEAD, SERVICE_WORKER, page_files, service_worker
+from florilege.plugins.devices import web_runtime
+from florilege.plugins.devices.device_pack import PACK, device_arrays, device_pack
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.http.model_card import model_card
 from florilege.server.settings import Settings
@@ -99,7 +99,7 @@ def _card(pipeline: Pipeline) -> dict[str, Any]:
 
 def _page_files() -> dict[str, bytes]:
     """The pages of the server, with another module in place of its client, and our own files."""
-    own, web = files("florilege.device_export") / "web", files("florilege.server") / "web"
+    own, web = files("florilege.plugins.devices") / "web", files("florilege.server") / "web"
     contents = page_files() | {file.name: file.read_bytes() for file in own.iterdir()}
     head = contents.pop(HEAD)
     for file in (web / "offline").iterdir():

@@ -9,6 +9,7 @@ from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Table
 from florilege.calibration.rules import RULES, usual_guarantee
 from florilege.calibration.view import Setting, View
+from florilege.hooks import MARKER
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.http.model_card import Point
 
@@ -17,7 +18,7 @@ Binary = tuple[Plain, bytes]
 """The shapes of some arrays, and their bytes one after the other, little-endian."""
 
 FORMAT: Final = 1
-PACK: Final = "pack.json"
+PACK: Final = MARKER
 """Name of the file; a folder that holds it is an earlier export."""
 
 

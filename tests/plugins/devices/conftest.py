@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
-from florilege.device_export import web_runtime
 from florilege.models.bundle.bundle import set_pictures
 from florilege.models.reference_pictures import Credit, PictureFile
+from florilege.plugins.devices import web_runtime
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from tests.server import garden
 from tests.server.test_places import occurrences
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HEATH = ("1002", "1004", "1007", "1008", "1012")
 
 

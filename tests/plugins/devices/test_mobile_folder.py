@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.device_export.mobile_folder import _check_picture, mobile_files
+from florilege.plugins.devices.mobile_folder import _check_picture, mobile_files
 from florilege.server.answers.answer import judge
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
