@@ -5,6 +5,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -16,6 +17,15 @@ AHEAD: Final = 4  # results per thread that may wait to be returned in order
 SPINS: Final = "10000"
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """The number and size of processes on a cluster; one thread takes one core."""
+
+    number: int | None = None  # on all machines; None for all that fit, or with gpu one per GPU
+    threads: int | None = None  # of each worker; None for 1, or with gpu the cores per GPU
+    gpu: bool = False  # whether each worker uses a GPU
 
 
 _processes = 1  # that share the cores of this one; set by `share_cores`

@@ -7,7 +7,7 @@ imports what takes time inside its functions.
 """
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import pluggy
 
+from florilege.cores import Workers
 from florilege.errors import UsageError
 
 if TYPE_CHECKING:  # what hooks take and return belongs to the rooms above
@@ -34,7 +35,7 @@ MARKER: Final = "pack.json"
 """A file of every exported folder, by which an earlier export is recognised and replaced."""
 
 # Names, not entry points: a checkout on PYTHONPATH has no metadata, and has these all the same.
-BUILT_IN: Final = ("devices", "exchange", "hub", "plantnet")
+BUILT_IN: Final = ("devices", "exchange", "hub", "plantnet", "ray")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,23 @@ class Command:
     about: str
     if_stopped: str = "stopped; each file is complete or unchanged\n"
     loads_torch: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A way to spread work over the processes of several machines.
+
+    Args:
+        demand: Raises `UsageError` if its library is not installed.
+        spread: Applies work to items as `florilege.cores.in_order` does, in the order of the items.
+            Each worker calls the first argument once, and what it returns once per item; all three
+            are pickled.
+    """
+
+    demand: Callable[[], object]
+    spread: Callable[
+        [Callable[[], Callable[[Any], Any]], Sequence[Any], Workers], Generator[Any, None, None]
+    ]
 
 
 class ExportedFiles(NamedTuple):
@@ -102,6 +120,10 @@ class Hooks:
     """The hooks. A plugin has those it needs, each with the parameters it needs."""
 
     @_hookspec
+    def clusters(self) -> Mapping[str, Cluster]:  # type: ignore[empty-body]
+        """Clusters by name; the flag ``--ray`` takes the one named ``ray``."""
+
+    @_hookspec
     def commands(self) -> Mapping[str, Command]:  # type: ignore[empty-body]
         """Commands by their words, such as ``push`` or ``data import-occurrences``."""
 
@@ -150,6 +172,12 @@ def plugins() -> pluggy.PluginManager:
                 f"remove it with `pip uninstall {package}`"
             ) from error
     return manager
+
+
+def cluster(name: str) -> Cluster:
+    """The cluster of this name, which must exist."""
+    clusters: dict[str, Cluster] = _united("cluster", plugins().hook.clusters())
+    return clusters[name]
 
 
 def commands() -> dict[str, Command]:

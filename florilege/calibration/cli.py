@@ -32,15 +32,16 @@ from florilege.calibration.commands.console import (
 from florilege.calibration.monitoring.audit import AuditReport, audit_file
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.record.record_file import read_record, selection_note
+from florilege.cores import Workers
 from florilege.data.dataset import split_name
 from florilege.data.sources import list_source
 from florilege.data.split_parts import Part
 from florilege.errors import GateFailed, UsageError
 from florilege.files import write_atomic
+from florilege.hooks import cluster
 from florilege.models.bundle import open_bundle
 from florilege.models.output_store import cache_folder
 from florilege.models.runtime import RuntimeName
-from florilege.ray_tasks import Workers, demand_ray
 from florilege.settings import flags_of
 from florilege.terminal import command, conclude, print_table, say, warn
 
@@ -269,7 +270,7 @@ def _recalibrate(
 def _workers(ray: bool, number: int | None) -> Workers | None:
     """The Ray workers that run the network; None to run it in this process."""
     if ray:
-        demand_ray()
+        cluster("ray").demand()
         return Workers(number=number)
     if number is not None:
         raise UsageError("--ray-workers needs --ray")

@@ -8,7 +8,7 @@
 from typing import Any, Final
 
 from florilege.errors import UsageError
-from florilege.ray_tasks import demand_ray
+from florilege.hooks import cluster
 from florilege.server.app import create_app
 from florilege.server.engine import MAX_QUEUE
 from florilege.server.process import log_to_stderr
@@ -24,7 +24,7 @@ def application(arguments: dict[str, Any]) -> Any:
     replicas is set in the configuration file of Ray Serve, ``deploy/ray/serve.yaml``. Raises
     `UsageError` without the extra `ray`, or if a setting needs a single process.
     """
-    demand_ray()
+    cluster("ray").demand()
     from ray import serve
 
     settings = Settings(**{"threads": 1, **arguments})

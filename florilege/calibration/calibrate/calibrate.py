@@ -43,6 +43,7 @@ from florilege.calibration.record.record_file import (
 from florilege.calibration.record.schema import CalibratedList
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.view import PLAIN, Setting
+from florilege.cores import Workers
 from florilege.data.dataset import Split, split_name
 from florilege.data.photo_places import photo_places
 from florilege.data.sources import list_source
@@ -53,7 +54,6 @@ from florilege.models.class_lists import read_lists
 from florilege.models.look_alikes import LOOK_ALIKES, PairCounts, look_alikes_file
 from florilege.models.runtime import OPENVINO, Runtime
 from florilege.models.session import Session
-from florilege.ray_tasks import Workers
 
 FEW_ROWS = 1000
 FEW_LISTED = 200

@@ -20,11 +20,12 @@ from florilege.calibration.photo_groups import plants_of
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.validation import Bools, Ints, Singles
-from florilege.cores import in_order
+from florilege.cores import Workers, in_order
 from florilege.data.dataset import Split
 from florilege.data.sources import open_dataset
 from florilege.data.split_parts import Part
 from florilege.errors import DataError
+from florilege.hooks import cluster
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.bundle.bundle import MODEL, Packed, unpacked_bundle
 from florilege.models.images import DECODER_VERSION, ImageError, load
@@ -32,7 +33,6 @@ from florilege.models.output_store import OutputStore, photo_id, store_of
 from florilege.models.runtime import CUDA, Runtime, RuntimeName
 from florilege.models.session import FEATURES, Session
 from florilege.progress import progress
-from florilege.ray_tasks import Workers, spread
 
 
 class _PhotoInference(NamedTuple):
@@ -326,7 +326,7 @@ def _run_inference(
     gpu, packed = session.provider == CUDA, session.bundle.packed()
     device = "cuda" if gpu else "cpu"
     opener = partial(_open_inference, packed, split, features, device, session.runtime)
-    return spread(opener, rows, replace(workers, gpu=gpu))
+    return cluster("ray").spread(opener, rows, replace(workers, gpu=gpu))
 
 
 def _infer(

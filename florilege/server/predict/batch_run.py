@@ -9,9 +9,8 @@ from typing import Final
 
 from florilege.errors import BundleError, FlorilegeError, SomeInputsFailed, UsageError
 from florilege.files import check_writable, write_atomic
-from florilege.hooks import output_formats
+from florilege.hooks import cluster, output_formats
 from florilege.models.output_store import cache_folder
-from florilege.ray_tasks import demand_ray
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import SurveyQuery
 from florilege.server.predict import formats
@@ -58,7 +57,7 @@ def check_outputs(batch: BatchSettings) -> None:
     if batch.form == "parquet":
         formats.demand_pyarrow()
     if batch.ray:
-        demand_ray()
+        cluster("ray").demand()
 
 
 def predict_batch(

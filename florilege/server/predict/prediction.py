@@ -16,14 +16,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.cores import in_order
+from florilege.cores import Workers, in_order
+from florilege.hooks import cluster
 from florilege.models.bundle.bundle import Packed, unpacked_bundle
 from florilege.models.images import MAX_BYTES
 from florilege.models.output_store import OutputStore, photo_id, store_of
 from florilege.models.runtime import CUDA, RuntimeName
 from florilege.models.session import FEATURES, Outputs, Session
 from florilege.progress import progress
-from florilege.ray_tasks import Workers, spread
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.plan import Plan
 from florilege.server.answers.plot import Plot
@@ -78,7 +78,8 @@ def predict_all(
         packed, runtime = pipeline.bundle.packed(), pipeline.record.measured.runtime
         open_work = partial(_open_work, packed, pipeline.lists, device, runtime, query, features)
         workers = Workers(number=batch.ray_workers, threads=batch.threads, gpu=gpu)
-        portions = spread(open_work, [[observation] for observation in observations], workers)
+        groups = [[observation] for observation in observations]
+        portions = cluster("ray").spread(open_work, groups, workers)
     else:
         threads = batch.threads or pipeline.session.concurrency
         size = portion_size(len(observations), threads)

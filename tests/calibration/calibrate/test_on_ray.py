@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.cores import Workers
 from florilege.errors import DataError
-from florilege.ray_tasks import Workers
 from tests.calibration.command_line import usage_error
 from tests.calibration.small_bundle import make_bundle, make_data
 

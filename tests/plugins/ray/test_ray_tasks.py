@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from florilege.cores import Workers
 from florilege.errors import FlorilegeError, UsageError
-from florilege.ray_tasks import ATTEMPTS, MOST_ITEMS, PORTIONS, Workers, _portions, spread
+from florilege.plugins.ray.ray_tasks import ATTEMPTS, MOST_ITEMS, PORTIONS, _portions, spread
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
 pytestmark = [

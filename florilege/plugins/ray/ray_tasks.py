@@ -1,7 +1,6 @@
 """Spread work over Ray Data processes, on one or many machines, with results in order.
 
-This is the counterpart of `florilege.cores.in_order` and applies the same functions. Only this
-module and `florilege.server.ray_serve` import Ray, and only on request.
+This is the counterpart of `florilege.cores.in_order` and applies the same functions.
 """
 
 import logging
@@ -12,14 +11,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Generic, TypeVar
 
-from florilege.cores import cores, in_order
+from florilege.cores import Workers, cores, in_order
 from florilege.errors import FlorilegeError, UsageError, install_hint
 
 MOST_ITEMS: Final = 64  # per portion, the work that is repeated if a worker dies
@@ -27,15 +25,6 @@ PORTIONS: Final = 8  # per worker, if there are enough items, so that all worker
 ATTEMPTS: Final = 4  # for one portion; after that, its items are probably at fault
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Workers:
-    """The number and size of the worker processes; one thread takes one core."""
-
-    number: int | None = None  # on all machines; None for all that fit, or with gpu one per GPU
-    threads: int | None = None  # of each worker; None for 1, or with gpu the cores per GPU
-    gpu: bool = False  # whether each worker uses a GPU
 
 
 def demand_ray() -> ModuleType:
