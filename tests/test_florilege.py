@@ -38,20 +38,30 @@ def run(*arguments: str, **environment: str) -> Any:
     return RUNNER.invoke(cli.app, list(arguments), env=environment)
 
 
-def test_help_lists_every_verb_and_imports_no_package() -> None:
+def help_without(words: list[str], *heavy: str) -> str:
+    """The help of a verb, printed by a process that must not import ``heavy`` packages."""
     program = (
         "import sys\nfrom florilege import cli\n"
-        "try:\n    cli.app(['--help'], prog_name='florilege')\n"
+        f"try:\n    cli.app([*{words}, '--help'], prog_name='florilege')\n"
         "except SystemExit:\n    pass\n"
-        "heavy = {'torch', 'onnxruntime', 'fastapi', 'numpy', 'PIL'} & set(sys.modules)\n"
+        f"heavy = set({heavy}) & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     answer = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert answer.returncode == 0, answer.stderr
-    for verb in (*cli.VERBS, "push"):
-        assert f" {verb} " in answer.stdout
+    return answer.stdout
+
+
+def test_help_lists_every_verb_and_imports_no_package() -> None:
+    text = help_without([], "torch", "onnxruntime", "fastapi", "numpy", "PIL")
+    assert all(f" {verb} " in text for verb in (*cli.VERBS, "push"))
+
+
+def test_the_help_of_a_calibration_opens_neither_photos_nor_networks() -> None:
+    heavy = ("torch", "onnxruntime", "PIL", "florilege.data", "florilege.models.bundle")
+    assert "--baseline" in help_without(["evaluate"], *heavy)
 
 
 def test_the_version_is_the_installed_one() -> None:

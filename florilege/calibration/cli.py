@@ -1,49 +1,17 @@
 """``florilege calibrate`` and ``florilege evaluate``."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
 from florilege.calibration.calibrate.calibration_settings import CalibrationSettings
-from florilege.calibration.calibrate.evaluate import Evaluation
-from florilege.calibration.calibrate.gate import Gate, check_comparable
-from florilege.calibration.calibrate.noise_rate import check_label_noise, noisy_labels
-from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
-from florilege.calibration.commands.bundle_cli import (
-    AsJson,
-    BundlePath,
-    OutputCache,
-    WrongLabels,
-)
-from florilege.calibration.commands.console import (
-    EvaluationOutput,
-    PageMaker,
-    Titled,
-    calibration_tables,
-    legend_of,
-    page_maker,
-    print_json,
-    summary,
-)
-from florilege.calibration.monitoring.audit import AuditReport, audit_file
-from florilege.calibration.monitoring.recalibration import recalibrate_bundle
-from florilege.calibration.record.record_file import read_record, selection_note
-from florilege.cores import Workers
-from florilege.data.dataset import split_name
-from florilege.data.sources import list_source
-from florilege.data.split_parts import Part
-from florilege.errors import GateFailed, UsageError
-from florilege.files import write_atomic
-from florilege.hooks import cluster
-from florilege.models.bundle import open_bundle
-from florilege.models.output_store import cache_folder
+from florilege.calibration.commands.flags import AsJson, BundlePath, OutputCache, WrongLabels
+from florilege.calibration.rules.label_noise import check_label_noise
+from florilege.errors import UsageError
 from florilege.models.runtime import RuntimeName
 from florilege.settings import flags_of
-from florilege.terminal import command, conclude, print_table, say, warn
 
 WITH_SCORE_LOG = {"--score-log", "--approve", "--device", "--json", "--config"}
 """Flags of ``calibrate`` that work with ``--score-log``."""
@@ -123,39 +91,35 @@ def calibrate(
     With --score-log, choose the thresholds on unlabelled traffic, for the K of the last
     calibration. This prints the changes; add --approve to store them.
     """
+    # Here, because it opens networks and photos, and --help does without.
+    from florilege.calibration.commands import threshold_commands
+
     if score_log is not None:
         if data is not None or report is not None:
             raise UsageError("--score-log calibrates from traffic: leave out --data and --report")
-        _recalibrate(ctx, bundle, score_log, approve=approve, as_json=as_json)
+        if others := ", ".join(sorted(_typed_flags(ctx) - WITH_SCORE_LOG)):
+            raise UsageError(f"--score-log takes its settings from the bundle: leave out {others}")
+        threshold_commands.recalibrate(bundle, score_log, approve=approve, as_json=as_json)
         return
     if data is None:
         raise UsageError("--data is missing: name the photos to calibrate on, or --score-log LOG")
     if approve:
         raise UsageError("--approve needs --score-log LOG")
-    say(f"{bundle}: choosing its thresholds on the {split} photos of {data}")
-    write_page = None if report is None else partial(_write_page, report, page_maker(report))
-    record = calibrate_bundle(
+    if ray_workers is not None and not ray:
+        raise UsageError("--ray-workers needs --ray")
+    threshold_commands.calibrate(
         bundle,
         data,
         split,
+        settings,
+        report=report,
         device=device,
-        workers=_workers(ray, ray_workers),
-        report=write_page,
-        say=warn,
-        cache=cache_folder(output_cache),
-        **dict(settings),
+        ray=ray,
+        ray_workers=ray_workers,
+        output_cache=output_cache,
+        all_rules=all_rules,
+        as_json=as_json,
     )
-    for caution in cautions(record):
-        warn(caution)
-    content = summary(record)
-    _print_result(content, calibration_tables(record, content, all_rules=all_rules), as_json)
-    if not as_json:
-        every = f"; to list them: {command('bundle', 'inspect', bundle)}"
-        conclude(
-            f"thresholds of {len(record.rules)} rules are in {bundle}{'' if all_rules else every}",
-            *filter(None, [selection_note(record), _report_note(report)]),
-            then=[*_evaluate_command(bundle, data, split), ("serve", bundle)],
-        )
 
 
 @app.command()
@@ -198,101 +162,43 @@ def evaluate(
 
     With --gate, the exit code is 5 if the bundle is worse than --baseline by more than allowed.
     """
-    limits = _gate(data, feedback_store, baseline, report, gate, label_noise)
-    check_label_noise(label_noise)
-    make_page = None if report is None else page_maker(report)
-    say(f"{bundle}: measuring its sets on {_places_of(data, split, feedback_store)}")
-    audit = _audit(bundle, feedback_store, runtime)
-    output = EvaluationOutput()
-    if data is not None:
-        photos = partial(
-            bundle_outputs,
-            data=data,
-            split=split,
-            device=device,
-            runtime=runtime,
-            cache=cache_folder(output_cache),
-        )
-        if baseline is not None:
-            gated = gate is not None
-            check_comparable(bundle, baseline, data, split, device=device, gated=gated)
-        output = EvaluationOutput.of(
-            photos,
-            bundle,
-            baseline,
-            limits,
-            make_page,
-            all_rules=all_rules,
-            noise=lambda new: noisy_labels(label_noise, new.bundle.classes, data, new.photos),
-        )
-    if audit is not None:
-        output.add_audit(audit)
-    _print_result(output.content, output.tables, as_json)
-    if report is not None and output.page is not None:
-        write_atomic(report, output.page.encode())
-    if output.failures:
-        raise GateFailed("; ".join(output.failures))
-    if data is not None and not as_json:
-        notes = [_hidden_note(output.content, all_rules), _report_note(report)]
-        conclude(*filter(None, notes), then=[("serve", bundle)])
+    # Here, because it opens networks and photos, and --help does without.
+    from florilege.calibration.commands import threshold_commands
+
+    _check_flags(data, feedback_store, baseline, report, gate, label_noise)
+    threshold_commands.evaluate(
+        bundle,
+        data,
+        split,
+        baseline=baseline,
+        gate=gate,
+        feedback_store=feedback_store,
+        report=report,
+        label_noise=label_noise,
+        device=device,
+        runtime=runtime,
+        output_cache=output_cache,
+        all_rules=all_rules,
+        as_json=as_json,
+    )
 
 
-def _places_of(data: str | None, split: str, feedback_store: Path | None) -> str:
-    """What is measured, in words."""
-    return f"the {split} photos of {data}" if data else f"the feedback in {feedback_store}"
-
-
-def _hidden_note(content: Mapping[str, Any], all_rules: bool) -> str:
-    rules = {entry["rule"] for entry in content["rules"]}
-    return "" if all_rules else f"{len(rules) - 1} more rules are shown with --all"
-
-
-def _report_note(report: Path | None) -> str:
-    return "" if report is None else f"the report is {report}"
-
-
-def _recalibrate(
-    ctx: typer.Context, bundle: Path, score_log: Path, *, approve: bool, as_json: bool
-) -> None:
-    """Choose thresholds on traffic and print the changes."""
-    if others := ", ".join(sorted(_typed_flags(ctx) - WITH_SCORE_LOG)):
-        raise UsageError(f"--score-log takes its settings from the bundle: leave out {others}")
-    say(f"{bundle}: choosing its thresholds on the traffic in {score_log}")
-    outcome = recalibrate_bundle(bundle, score_log, approve=approve)
-    if as_json:
-        print_json(outcome.to_plain())
-        return
-    typer.echo("\n".join(outcome.lines()))
-    if approve:
-        conclude(then=[("serve", bundle)])
-
-
-def _workers(ray: bool, number: int | None) -> Workers | None:
-    """The Ray workers that run the network; None to run it in this process."""
-    if ray:
-        cluster("ray").demand()
-        return Workers(number=number)
-    if number is not None:
-        raise UsageError("--ray-workers needs --ray")
-    return None
-
-
-def _gate(
+def _check_flags(
     data: str | None,
     feedback_store: Path | None,
     baseline: Path | None,
     report: Path | None,
     gate: Path | None,
     label_noise: str | None,
-) -> Gate | None:
-    """The gate of ``--gate``, or None; refuses flags that conflict."""
+) -> None:
+    """Refuse flags that conflict."""
     if data is None and feedback_store is None:
         raise UsageError("--data is missing: name photos to measure on, or --feedback-store DIR")
     flags = {"--baseline": baseline, "--report": report, "--label-noise": label_noise}
     _refuse_pairs([flag for flag, value in flags.items() if value is not None], data)
     if gate is not None and baseline is None:
         raise UsageError("--gate needs a comparison: name the older bundle with --baseline")
-    return None if gate is None else Gate.read(gate)
+    check_label_noise(label_noise)
 
 
 def _refuse_pairs(flags: Sequence[str], data: str | None) -> None:
@@ -301,15 +207,6 @@ def _refuse_pairs(flags: Sequence[str], data: str | None) -> None:
         raise UsageError(f"{flags[0]} needs photos: name them with --data")
     if len(flags) > 1 and "--label-noise" in flags:
         raise UsageError(f"{flags[0]} takes labels as they are: leave out --label-noise")
-
-
-def _audit(
-    bundle: Path, feedback_store: Path | None, runtime: RuntimeName | None
-) -> AuditReport | None:
-    if feedback_store is None:
-        return None
-    record = read_record(open_bundle(bundle), runtime)
-    return audit_file(feedback_store, calibration_id=record.calibration_id)
 
 
 def _typed_flags(ctx: typer.Context) -> set[str]:
@@ -321,30 +218,3 @@ def _typed_flags(ctx: typer.Context) -> set[str]:
         and source.name == "COMMANDLINE"
         and parameter.param_type_name == "option"
     }
-
-
-def _print_result(content: Mapping[str, Any], tables: Iterable[Titled], as_json: bool) -> None:
-    if as_json:
-        print_json(content)
-        return
-    for number, (title, table) in enumerate(tables):
-        if number:
-            typer.echo()
-        print_table(table, title)
-    typer.echo(f"\n{legend_of(content)}")
-
-
-def _evaluate_command(bundle: Path, data: str, split: str) -> Iterator[tuple[str | Path, ...]]:
-    """The command that evaluates the bundle on other photos of the same data."""
-    words = ("evaluate", bundle, "--data", data)
-    part = Part.parse(split)
-    if split_name(part.name) != "test" and "test" in list_source(data, splits=[]).splits:
-        yield words
-    elif part.stop < 1:
-        yield (*words, "--split", f"{part.name}:{part.stop:g}-1")
-    elif part.start > 0:
-        yield (*words, "--split", f"{part.name}:0-{part.start:g}")
-
-
-def _write_page(file: Path, make_page: PageMaker, outputs: BundleOutputs) -> None:
-    write_atomic(file, make_page(outputs, Evaluation.of(outputs), None).encode())

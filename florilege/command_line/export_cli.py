@@ -104,7 +104,7 @@ def _export_run(run: Path, out: Path, *, as_json: bool) -> None:
             f"`florilege export` of a run needs torch: {install_hint('train')}"
         ) from error
     calibrated = (out / CALIBRATION).is_file()
-    say(f"{run}: exporting its network and comparing it with torch")
+    say(f"{run}: exporting its network and comparing it with the trained one")
     bundle = export_run(run, out)
     if calibrated:
         say(f"{out}: its calibration was removed: calibrate again")

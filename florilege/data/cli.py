@@ -21,7 +21,7 @@ from florilege.data.sources import own_pictures
 from florilege.data.splits import mend_source, split_source, unknown_plants
 from florilege.errors import DataError, UsageError
 from florilege.tables import Table, write_table, written_table
-from florilege.terminal import conclude, new_table, print_table, warn
+from florilege.terminal import conclude, is_step, new_table, print_table, warn
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Check data sets and cut them into splits."
@@ -30,6 +30,7 @@ app = typer.Typer(
 Manifest = Annotated[Path, typer.Option(help="Manifest to write, .csv or .parquet.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 MOST_CLASSES = 40  # rows of the printed table; --json lists all
+MOST_IN_A_STEP = 10  # where this is one of many steps of `florilege fit`
 LONGEST_CLASS = 50  # characters per line; longer names wrap
 PRETRAINED = "timm:tf_efficientnet_lite0"  # the network that is suggested
 MOST_ITEMS = 20  # per warning; errors are listed in full
@@ -224,10 +225,11 @@ def _print_changes(console: Console, report: Report) -> None:
 def _print_classes(report: Report) -> None:
     """Print all classes if there are few, otherwise the rarest."""
     class_ids, title = list(report.counts), ""
-    if len(class_ids) > MOST_CLASSES:
-        title = f"the {MOST_CLASSES} rarest of {len(class_ids):,} classes; --json lists all"
+    most = MOST_IN_A_STEP if is_step() else MOST_CLASSES
+    if len(class_ids) > most:
+        title = f"the {most} rarest of {len(class_ids):,} classes; --json lists all"
         class_ids.sort(key=lambda class_id: sum(report.counts[class_id].values()))
-        del class_ids[MOST_CLASSES:]
+        del class_ids[most:]
     table = new_table(("class", *report.rows), words=("class",))
     table.columns[0].no_wrap, table.columns[0].max_width = False, LONGEST_CLASS
     for class_id in class_ids:

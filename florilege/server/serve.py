@@ -65,8 +65,9 @@ class GracefulServer(uvicorn.Server):
     def description(self) -> str:
         """What answers, in words for the log."""
         engine, model = self.engine, self.engine.pipeline.model
+        processor = engine.pipeline.session.provider.removesuffix("ExecutionProvider")
         return (
-            f"bundle {model.name}, version {model.version}, on {engine.pipeline.session.provider}, "
+            f"bundle {model.name}, version {model.version}, on {processor}, "
             f"{engine.threads} threads, queue of {engine.queue_limit} photos"
         )
 

@@ -118,7 +118,7 @@ def _summary(result: "TrainResult", chosen_by: Metric) -> str:
         best = f"weight decay {result.weight_decay:g}"
     return (
         f"{best}: {result.accuracy * 100:.2f} % of the sets on val hold the right class "
-        f"(set size {chosen_by.sets})"
+        f"(size {chosen_by.sets})"
     )
 
 

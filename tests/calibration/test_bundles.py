@@ -125,9 +125,9 @@ def test_what_no_photo_can_promise_yet_is_a_caution(bundle: Bundle, data: str) -
     settings = {"ks": [1, 1.05, 3], "coverages": [0.95], "macro_weight": 1.0}
     messages = cautions(calibrate_bundle(bundle.path, data, **settings))  # type: ignore[arg-type]  # mixed
     (mean,) = [caution for caution in messages if "guarantee=mean" in caution]
-    assert "at K = 1.05 needs more photos or a smaller --max-size" in mean
+    assert "at K = 1.05: those sets hold at most the best class" in mean
     assert any(
-        "6 of 6 classes have fewer than the 19 photos that class_coverage 0.95 needs: they are in "
+        "class_coverage: of 6 classes, 6 have fewer than the 19 photos that 0.95 needs, and are in "
         "every set; choose a --macro-weight below 1" in caution
         for caution in messages
     )

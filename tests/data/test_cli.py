@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from florilege.data.cli import app
 from florilege.errors import DataError, UsageError
+from florilege.terminal import STEP
 from tests.data.pictures import write_folder
 
 RUNNER = CliRunner()
@@ -35,6 +36,8 @@ def test_long_warnings_are_cut_and_many_classes_are_summed_up(tmp_path: Path) ->
     assert result.exit_code == 0, result.output
     assert "the 40 rarest of 85 classes" in result.stdout
     assert "more; --json lists all" in result.stdout
+    step = RUNNER.invoke(app, ["check", "flora:train=60,val=3,test=3"], env={STEP: "1"})
+    assert "the 10 rarest of 85 classes" in step.stdout
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4])

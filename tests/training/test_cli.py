@@ -39,7 +39,7 @@ def test_train_and_export_with_the_words_of_the_documentation(photos: Path, tmp_
     assert exported.exit_code == 0, exported.output
     assert "3 classes; the exported network gives the scores" in exported.stdout
     calibrate = f"florilege calibrate {tmp_path / 'bundle'} --data {photos}"
-    assert exported.stderr.endswith(f"comparing it with torch\nnext: {calibrate}\n")
+    assert exported.stderr.endswith(f"comparing it with the trained one\nnext: {calibrate}\n")
     assert (tmp_path / "bundle" / "bundle.json").is_file()
 
     replace_files(tmp_path / "bundle", {"calibration.json": b"{}"})

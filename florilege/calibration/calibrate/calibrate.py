@@ -215,6 +215,7 @@ def cautions(record: CalibrationRecord) -> list[str]:
     lists = (caution for region in record.lists for caution in _list_cautions(region))
     general = (
         *_photo_cautions(record),
+        *_number_cautions(record),
         *_noise_cautions(record),
         *_size_cautions(record),
         *_class_cautions(record),
@@ -230,8 +231,8 @@ REASONS: Mapping[Reason, str] = {
         "--chosen-on` for a network trained elsewhere"
     ),
     Reason.CHOICE_UNCOUNTED: (
-        "these photos also chose the network, among candidates that nobody counted, so no "
-        "guarantee holds: calibrate on other photos"
+        "no guarantee holds, because these photos also chose the network, and nobody counted among "
+        "how many: calibrate on other photos"
     ),
     Reason.CLASS_COUNTS_FROM_PHOTOS: (
         "the bundle does not say how many training photos each class has: the rules for rare "
@@ -242,20 +243,31 @@ REASONS: Mapping[Reason, str] = {
 
 
 def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
-    """Warnings about photos that the network has seen, and about too few photos."""
+    """Warnings about photos that the network has seen."""
     measured = record.measured
     overlap = (measured.train_photos, measured.selection_photos, measured.chose_checkpoint)
     yield from PhotoOverlap(*overlap).warnings(measured.rows)
     points = [*record.requested_points(), *record.promised_points()]
     reasons = dict.fromkeys(reason for point in points for reason in point.certificate.reasons)
     yield from (REASONS[reason] for reason in reasons if reason in REASONS)
+
+
+def _number_cautions(record: CalibrationRecord) -> Iterator[str]:
+    """Warnings about too few photos."""
+    measured = record.measured
     plants = measured.observations or measured.rows  # photos of one plant count as about one
     counted = f"{plants} photos" if plants == measured.rows else f"{plants} plants"
     if plants < FEW_ROWS:
-        yield f"only {counted}: thresholds and intervals are coarse, {FEW_ROWS} or more are better"
-    for level in record.asked_coverage:
-        if record.point(PLAIN, Setting.of("coverage", level)).lambda_val == 0:
-            yield f"coverage {level:g} needs more than {counted}: its sets hold every class"
+        coarse = "thresholds and intervals are coarse"
+        yield f"only {counted}: {coarse}, {FEW_ROWS:,} or more are better"
+    levels = [
+        f"{level:g}"
+        for level in record.asked_coverage
+        if record.point(PLAIN, Setting.of("coverage", level)).lambda_val == 0
+    ]
+    if levels:
+        verb = "needs" if len(levels) == 1 else "need"
+        yield f"coverage {_and(levels)} {verb} more than {counted}: every set holds every class"
 
 
 def _noise_cautions(record: CalibrationRecord) -> Iterator[str]:
@@ -284,6 +296,15 @@ def _size_cautions(record: CalibrationRecord) -> Iterator[str]:
                 f"K = {k:g} gives sets of {size:.1f}: many scores are equal; train longer, or try "
                 "another --head and --score-kind"
             )
+    if short := [*_short_guarantees(record)]:
+        yield (
+            f"too few photos for {_and(short)}: those sets hold at most the best class; calibrate "
+            "on more photos, or with a smaller --max-size"
+        )
+
+
+def _short_guarantees(record: CalibrationRecord) -> Iterator[str]:
+    """The guarantees that hold only with the smallest sets, each with its K."""
     for guarantee in [guarantee for rule, guarantee in record.promises if rule == "average_k"]:
         values = record.values("average_k", guarantee)
         points = [record.point(PLAIN, Setting.of("average_k", k, guarantee)) for k in values]
@@ -291,27 +312,30 @@ def _size_cautions(record: CalibrationRecord) -> Iterator[str]:
             f"{point.k:g}" for point in points if point.row.size <= point.min_size < point.row.value
         ]
         if ks:
-            yield (
-                f"guarantee={guarantee} at K = {', '.join(ks)} needs more photos or a "
-                "smaller --max-size: its sets hold at most the best class"
-            )
+            yield f"guarantee={guarantee} at K = {', '.join(ks)}"
 
 
 def _class_cautions(record: CalibrationRecord) -> Iterator[str]:
     """Warnings about classes without photos, or in every set for lack of them."""
+    everywhere = list[str]()
     for level in record.asked_coverage:
         thresholds = record.point(PLAIN, Setting.of("class_coverage", level)).class_thresholds
-        everywhere = int((np.asarray(thresholds) <= 0).sum())
-        if everywhere:
-            yield (
-                f"{everywhere:,} of {record.classes:,} classes have fewer than the "
-                f"{fewest_rows(level)} photos that class_coverage {level:g} needs: they are in "
-                "every set; choose a --macro-weight below 1"
-            )
+        if rare := int((np.asarray(thresholds) <= 0).sum()):
+            needed = f"the {fewest_rows(level)} photos that {level:g} needs"
+            everywhere.append(f"{rare:,} have fewer than {needed}")
+    if everywhere:
+        yield (
+            f"class_coverage: of {record.classes:,} classes, {_and(everywhere)}, and are in every "
+            "set; choose a --macro-weight below 1"
+        )
     classes_seen = record.measured.classes_seen
     if classes_seen is not None and classes_seen < record.classes:
         absent = record.classes - classes_seen
         yield f"{absent} of {record.classes} classes have no photo in this split"
+
+
+def _and(parts: Sequence[str]) -> str:
+    return " and ".join(parts)
 
 
 def _list_cautions(region: CalibratedList) -> Iterator[str]:

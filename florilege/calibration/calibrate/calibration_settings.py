@@ -6,12 +6,11 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from florilege.calibration.calibrate.noise_rate import parse_label_noise
 from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
 from florilege.calibration.record.record import PREFERRED_K
 from florilege.calibration.rejection.rejection_rule import DEFAULT_SHARE
 from florilege.calibration.rules import MACRO_WEIGHT
-from florilege.calibration.rules.label_noise import NoisyLabels
+from florilege.calibration.rules.label_noise import NoisyLabels, parse_label_noise
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind
 from florilege.calibration.threshold import check_average_k
 from florilege.calibration.view import View

@@ -1,64 +1,32 @@
 """What ``--label-noise`` says of wrong labels: a rate, or the answers of people in a review."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from itertools import compress
-from math import isfinite
 from os.path import normpath
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 
 from florilege.calibration.conformal import binomial
 from florilege.calibration.intervals import effective_rows, wilson
 from florilege.calibration.photo_groups import plants_of
-from florilege.calibration.rules.label_noise import LabelNoise, NoiseKind, NoisyLabels
+from florilege.calibration.rules.label_noise import (
+    LabelNoise,
+    NoiseKind,
+    NoisyLabels,
+    parse_label_noise,
+)
 from florilege.calibration.validation import Ints
 from florilege.data.dataset import Split
 from florilege.data.review_answers import RANDOM, ReviewAnswer, answers_of, is_review, refuse_lines
 from florilege.data.sources import list_source
-from florilege.errors import DataError, UsageError, first, repeated
+from florilege.errors import DataError, first, repeated
 from florilege.models.classes import ClassTable, plain_id
 from florilege.tables import read_numbered_table
 
 COLUMNS = ("photo", "label", "answer", "corrected")
 _UNLIKELY = 1e-3  # probability of so many corrections within a genus, if errors are even
-
-
-def parse_label_noise(text: str) -> tuple[NoiseKind, float | Path]:
-    """The kind of noise, and its rate or the file of a review.
-
-    Raises:
-        ValueError: The rate is not in [0, 1), or there is no such file.
-
-    Example:
-        >>> parse_label_noise("genus:0.05"), parse_label_noise("0.02")
-        (('genus', 0.05), ('uniform', 0.02))
-    """
-    kinds: Mapping[str, NoiseKind] = {kind: kind for kind in get_args(NoiseKind)}
-    prefix, _, rest = text.partition(":")
-    kind, value = (kinds[prefix], rest) if prefix in kinds else ("uniform", text)
-    try:
-        rate = float(value)
-    except ValueError:
-        if Path(value).is_file():
-            return kind, Path(value)
-        raise ValueError(
-            "label_noise takes a rate in [0, 1) or the CSV file of a review, after genus: or "
-            f"group: where labels are wrong within these alone; got {text!r}"
-        ) from None
-    if not isfinite(rate) or not 0 <= rate < 1:
-        raise ValueError(f"label_noise must be in [0, 1), got {value}")
-    return kind, rate
-
-
-def check_label_noise(text: str | None) -> None:
-    """Raise UsageError unless :func:`parse_label_noise` takes it."""
-    try:
-        parse_label_noise(text or "0")
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 def noisy_labels(

@@ -85,10 +85,13 @@ class PhotoOverlap(NamedTuple):
             selection = rows
         uses = {
             "trained the network: figures on them are too optimistic": train,
-            "chose the checkpoint: hit rates on them are a little too optimistic": selection,
+            "chose the network: hit rates on them are a little too optimistic": selection,
         }
-        among = f"of the {rows:,} photos also"
-        return [f"{photos:,} {among} {what}" for what, photos in uses.items() if photos]
+        return [
+            f"{'all' if photos == rows else f'{photos:,} of the'} {rows:,} photos also {what}"
+            for what, photos in uses.items()
+            if photos
+        ]
 
 
 def _declared(provenance: Mapping[str, Any], split: str) -> bool | None:

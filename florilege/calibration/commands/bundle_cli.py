@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from florilege.calibration.commands.flags import AsJson, BundlePath
 from florilege.calibration.record.inspection import PROVENANCE, card, difference, verification
 from florilege.calibration.rules import RULES
 from florilege.data.layouts.class_file import ClassFile, read_classes
@@ -18,27 +19,6 @@ from florilege.terminal import conclude, say
 app = typer.Typer(
     help="Inspect, verify, compare or name bundles.", no_args_is_help=True, add_completion=False
 )
-
-BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")]
-WrongLabels = Annotated[
-    str | None,
-    typer.Option(
-        "--label-noise",
-        metavar="[KIND:]RATE|REVIEW.csv",
-        help="Wrong labels among these photos, as for calibrate; hit rates allow for them.",
-    ),
-]
-OutputCache = Annotated[
-    str | None,
-    typer.Option(
-        "--output-cache",
-        metavar="FOLDER|none",
-        help="Keeps what the network says of each photo, so that the next command with these "
-        "photos takes seconds; by default in the user's cache folder, 8 GB at most.",
-        rich_help_panel="Computing",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command()

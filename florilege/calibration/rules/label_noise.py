@@ -15,17 +15,56 @@ References:
     labels", arXiv 2501.12749.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from math import isfinite
+from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 
 from florilege.calibration.intervals import score_interval
 from florilege.calibration.validation import Bools, Floats, Ints
+from florilege.errors import UsageError
 
 NoiseKind = Literal["uniform", "genus", "group"]
 _MOST_IN_A_LIST = 0.95  # beyond it a list holds little but wrong labels, and nothing is promised
+
+
+def parse_label_noise(text: str) -> tuple[NoiseKind, float | Path]:
+    """The kind of noise, and its rate or the file of a review.
+
+    Raises:
+        ValueError: The rate is not in [0, 1), or there is no such file.
+
+    Example:
+        >>> parse_label_noise("genus:0.05"), parse_label_noise("0.02")
+        (('genus', 0.05), ('uniform', 0.02))
+    """
+    kinds: Mapping[str, NoiseKind] = {kind: kind for kind in get_args(NoiseKind)}
+    prefix, _, rest = text.partition(":")
+    kind, value = (kinds[prefix], rest) if prefix in kinds else ("uniform", text)
+    try:
+        rate = float(value)
+    except ValueError:
+        if Path(value).is_file():
+            return kind, Path(value)
+        raise ValueError(
+            "label_noise takes a rate in [0, 1) or the CSV file of a review, after genus: or "
+            f"group: where labels are wrong within these alone; got {text!r}"
+        ) from None
+    if not isfinite(rate) or not 0 <= rate < 1:
+        raise ValueError(f"label_noise must be in [0, 1), got {value}")
+    return kind, rate
+
+
+def check_label_noise(text: str | None) -> None:
+    """Raise UsageError unless :func:`parse_label_noise` takes it."""
+    try:
+        parse_label_noise(text or "0")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -220,6 +220,8 @@ def _print_summary(
     files = [str(path) for path in (batch.output, batch.embeddings) if path is not None]
     where = f"; written: {', '.join(files)}" if files else ""
     say(f"{tally.answered:,} of {total} answered, {tally.suspect:,} suspect, {failed}{where}")
+    if tally.suspect:
+        say("suspect: unlike the photos that set the thresholds, perhaps of something else")
     if tally.failed:
         listed = "listed above or in the earlier run" if resumed else "listed above"
         raise SomeInputsFailed(f"{tally.failed} of {photos} photos failed, each {listed}")

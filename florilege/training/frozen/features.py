@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from florilege.cores import in_order
 from florilege.data.dataset import Split
+from florilege.data.records import count_of
 from florilege.errors import BundleError
 from florilege.files import new_folder_lock
 from florilege.models.backbones import Network
@@ -72,7 +73,7 @@ class FrozenBackbone:
             UsageError: Another process uses the folder, or it cannot be created.
         """
         photos = PictureDataset(split, lambda content: (photo_id(content), photo_hash(content)))
-        pairs = read_all(photos, "looking up", workers=0)
+        pairs = read_all(photos, "reading", workers=0)
         ids, hashes = ([pair[part] for pair in pairs] for part in (0, 1))
         widths = {FEATURES: next(self.network.head.parameters()).shape[1]}
         store = OutputStore(self.folder, widths)
@@ -102,8 +103,8 @@ class FrozenBackbone:
             raise unreadable(problems, split.name)
         seconds = time.monotonic() - start
         self.say(
-            f"features of {len(rows)} {split.name} pictures computed in {seconds:.0f} s "
-            f"({60 * len(rows) / seconds:.0f} a minute) and stored in {self.folder}"
+            f"features of {count_of(len(rows), 'photo', 'photos')} of {split.name} computed in "
+            f"{seconds:.0f} s ({60 * len(rows) / seconds:,.0f} a minute), stored in {self.folder}"
         )
 
     def _store(

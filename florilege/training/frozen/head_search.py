@@ -25,7 +25,7 @@ def search(run: Run, train: Features, val: Features) -> None:
     decays = decays_of(run.config.optimiser)
     with ExitStack() as stack:
         append = stack.enter_context(history.events(run.folder, 0))
-        advance = stack.enter_context(progress(len(decays), "solving"))
+        advance = stack.enter_context(progress(len(decays), "training the head"))
         for candidate in solutions(run.config, head, run.objective, train, val):
             candidates.append(candidate)
             run.count_time()
@@ -57,12 +57,11 @@ def _notes(candidates: Sequence[Candidate], choice: int, *, rises: bool) -> Iter
     """What was chosen, for the user."""
     decay = candidates[choice].weight_decay
     if len(candidates) > 1:
-        yield f"val chose weight decay {decay:g}"
+        yield f"weight decay {decay:g} is best on val"
     if rises:
         largest = choice == 0
-        end, beyond = ("largest", 10 * decay / 3) if largest else ("smallest", decay / 3)
+        which, beyond = ("larger", 10 * decay / 3) if largest else ("smaller", decay / 3)
         yield (
-            f"warning: {decay:g} is the {end} weight decay that was tried, and more sets on val "
-            "are right with it than with the one before: try "
-            f"--set optimiser.weight_decay={beyond:.2g}"
+            f"warning: a {which} weight decay than those tried may be better still: `florilege "
+            f"train` takes it with --set optimiser.weight_decay={beyond:.2g}"
         )

@@ -116,9 +116,9 @@ def epoch_line(row: Row, *, epochs: int, better: bool) -> str:
     mark = "  best so far" if better else ""
     name = f"epoch {row['epoch']}/{epochs}"
     if "weight_decay" in row:
-        name = f"weight decay {row['weight_decay']:g}"
+        name = f"weight decay {row['weight_decay']:<4g}"
     return (
         f"{name}  loss {row['train_loss']:.4f}  "
-        f"{float(row['val_score']) * 100:.2f} % of sets right ({metric_of(row).sets})  "
+        f"{float(row['val_score']) * 100:.2f} % of sets right on val (size {metric_of(row).sets})  "
         f"{row['seconds']:.0f} s{mark}"
     )

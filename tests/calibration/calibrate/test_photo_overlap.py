@@ -66,7 +66,7 @@ def test_training_photos_called_test_make_none(tmp_path: Path, bundle: Bundle, d
         "no guarantee, since 72 of the photos also trained"
         in record.point(PLAIN, record.setting("coverage")).statement
     )
-    assert "72 of the 72 photos also trained the network" in " ".join(cautions(record))
+    assert "all 72 photos also trained the network" in " ".join(cautions(record))
 
 
 def test_one_photo_of_training_is_enough(tmp_path: Path, bundle: Bundle, data: Path) -> None:
@@ -85,7 +85,7 @@ def test_photos_that_chose_the_checkpoint_are_named(bundle: Bundle, data: Path, 
     point = record.point(PLAIN, record.setting("coverage"))
     assert point.certificate.reasons == (Reason.CHOICE_UNCOUNTED,)
     assert "since the photos also chose the network, among" in point.statement
-    assert f"{rows} of the {rows} photos also chose the checkpoint" in " ".join(cautions(record))
+    assert f"all {rows} photos also chose the network" in " ".join(cautions(record))
 
 
 def test_photos_that_chose_among_a_counted_number_still_guarantee(
@@ -118,11 +118,11 @@ def test_an_evaluation_says_so_too(tmp_path: Path, bundle: Bundle, data: Path) -
     assert (result.overlap.train_photos, result.overlap.selection_photos) == (72, 0)
     command = ("evaluate", bundle.path, "--data", data, "--json", "--split")
     output = run(*command, "val")
-    assert "72 of the 72 photos also chose the checkpoint" in output.stderr
+    assert "all 72 photos also chose the network" in output.stderr
     plain = json.loads(output.stdout)
     assert (plain["train_photos"], plain["selection_photos"]) == (0, 72)
     [warning] = plain["warnings"]
-    assert "also chose the checkpoint" in warning
+    assert "also chose the network" in warning
     assert run(*command, "test").stderr.count("\n") == 1  # what it does
 
 

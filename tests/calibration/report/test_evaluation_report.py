@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from typer.testing import Result
 
-import florilege.calibration.cli
+import florilege.calibration.commands.threshold_commands as threshold_commands
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.evaluate import Evaluation
@@ -227,8 +227,8 @@ VERBS = pytest.mark.parametrize("verb", ["calibrate", "evaluate"])
 def test_a_page_that_cannot_be_made_or_written_is_refused_before_any_photo_is_scored(
     bundle: Path, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    monkeypatch.setattr(florilege.calibration.cli, "bundle_outputs", None)
-    monkeypatch.setattr(florilege.calibration.cli, "calibrate_bundle", None)
+    monkeypatch.setattr(threshold_commands, "bundle_outputs", None)
+    monkeypatch.setattr(threshold_commands, "calibrate_bundle", None)
 
     def refused(page: Path) -> str:
         return usage_error(verb, bundle, "--data", data, "--report", page)
@@ -258,7 +258,7 @@ def test_a_full_disk_loses_neither_the_figures_nor_the_old_page(
 
     before, page = (bundle / "calibration.json").read_bytes(), tmp_path / "r.html"
     page.write_text("old")
-    monkeypatch.setattr(florilege.calibration.cli, "write_atomic", full)
+    monkeypatch.setattr(threshold_commands, "write_atomic", full)
     result = run(verb, bundle, "--data", data, "--report", page, "--json")
     assert isinstance(result.exception, OSError)
     if verb == "evaluate":

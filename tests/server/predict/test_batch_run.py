@@ -189,7 +189,10 @@ def test_every_format_marks_suspect_photos_and_names_the_model(
 
 
 def test_the_totals_are_printed_to_stderr(bundle: Path, photos: Path, tmp_path: Path) -> None:
-    assert run(bundle, photos).stderr.endswith("\n29 of 30 photos answered, 1 suspect, 1 failed\n")
+    assert run(bundle, photos).stderr.endswith(
+        "\n29 of 30 photos answered, 1 suspect, 1 failed\n"
+        "suspect: unlike the photos that set the thresholds, perhaps of something else\n"
+    )
     words = ("--group-by", "folder", "-o", tmp_path / "a.csv", "--embeddings", tmp_path / "a.npy")
     assert run(bundle, photos, *words).stderr.endswith(
         "\n1 of 1 observations (30 photos) answered, 0 suspect, photos that failed: 1; "

@@ -94,7 +94,7 @@ def test_a_photo_is_computed_once_whatever_its_name_split_or_run(
     frozen = _frozen(network, tmp_path / "kept", lines)
     split = dataset.split("train")
     first = frozen.features(split)
-    assert "42 train pictures" in lines[0]
+    assert "42 photos of train" in lines[0]
     twin = tmp_path / "twin"
     (twin / "train" / "other").mkdir(parents=True)
     (twin / "train" / "more").mkdir()
@@ -106,7 +106,7 @@ def test_a_photo_is_computed_once_whatever_its_name_split_or_run(
         os.link(photos / "val/red/0.png", twin / "train" / "more" / f"{name}.png")
     again = frozen.features(open_dataset(str(twin), splits=["train"]).split("train"))
     assert len(lines) == 2
-    assert "features of 1 train pictures" in lines[1]
+    assert "features of 1 photo of train" in lines[1]
     number = {Path(name).name: row for row, name in enumerate(split.names) if "blue" in name}
     three, four = (first.rows[number[f"{index}.png"]] for index in (3, 4))
     # more/3, more/4, more/new, more/same, other/5, other/6
@@ -183,7 +183,7 @@ def test_a_second_run_reuses_the_features_silently(
 ) -> None:
     config = _head_config(photos, start)
     lines = lines_of(config, tmp_path / "one")
-    assert sum("pictures computed in" in line for line in lines) == 2  # train and val
+    assert sum(" computed in" in line for line in lines) == 2  # train and val
     assert (tmp_path / "features").is_dir()  # beside the run
     assert not any("computed" in line for line in lines_of(config, tmp_path / "two"))
     one, two = (read_weights(tmp_path / run / "best.safetensors") for run in ("one", "two"))

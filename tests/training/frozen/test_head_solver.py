@@ -322,8 +322,8 @@ def test_a_run_records_the_curve_and_the_choice(run: tuple[Path, list[str]]) -> 
     rows = rows_of(folder)
     assert [float(row["weight_decay"]) for row in rows] == list(DECAYS)
     (row,) = [row for row in rows if row["chosen"] == "1"]
-    assert f"val chose weight decay {float(row['weight_decay']):g}" in lines
-    assert sum(line.startswith("weight decay ") for line in lines) == len(DECAYS)
+    assert f"weight decay {float(row['weight_decay']):g} is best on val" in lines
+    assert sum(line.startswith("weight decay ") and "loss" in line for line in lines) == len(DECAYS)
     assert best_row(RunFolder(folder))["weight_decay"] == float(row["weight_decay"])
     assert float(row["val_score"]) > 0.8
     assert "Chosen of 6 weight decays" in (folder / "report.html").read_text()

@@ -63,5 +63,5 @@ def test_tensorboard_reads_the_events_and_those_of_an_epoch_again_after_a_crash_
 def test_the_line_for_people_says_how_many_sets_are_right() -> None:
     line = epoch_line(metrics_row(3, 0.7), epochs=9, better=True)
     assert line == (
-        "epoch 3/9  loss 1.5000  70.00 % of sets right (2 on average)  3 s  best so far"
+        "epoch 3/9  loss 1.5000  70.00 % of sets right on val (size 2 on average)  3 s  best so far"
     )
