@@ -6,7 +6,7 @@ from benchmarks.promises.calibrations import Circumstance, Figures, K, Outputs, 
 from benchmarks.promises.pools import Floats, Pool
 from florilege.calibration.calibrate.evaluate import Evaluated
 from florilege.calibration.calibrate.score_sources import LabelledPhotos
-from florilege.calibration.calibrate.threshold_tables import measure, row_of
+from florilege.calibration.calibrate.threshold_tables import measure, measured_row
 from florilege.calibration.distribution import logsumexp
 from florilege.calibration.monitoring.audit import _audit
 from florilege.calibration.monitoring.monitor import Monitor, expected_of
@@ -45,7 +45,11 @@ def contradictions(
     measurement = measure(photos.source(PLAIN, record.scoring), points)
     outputs.close()
     found = [
-        Evaluated(point, row_of(measurement, index, point.row.value, record.score_kind), {})
+        Evaluated(
+            point,
+            measured_row(measurement, index, point.row.value, record.score_kind),
+            {},
+        )
         for index, point in enumerate(points)
     ]
     plants = np.unique(sample.plants).size

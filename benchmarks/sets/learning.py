@@ -77,7 +77,7 @@ def measure(loss: str, data: str, epochs: int, seed: int, folder: Path) -> dict[
         record = calibrate_bundle(folder / "bundle", data, ks=[K])
         rules = {
             point.rule: row.hit_rate
-            for point, row, _ in evaluate_bundle(folder / "bundle", data).rules
+            for point, row, *_ in evaluate_bundle(folder / "bundle", data).rules
             if point.k == K
         }
         served = {"head": record.head, "score_kind": record.score_kind}

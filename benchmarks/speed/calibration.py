@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.score_sources import Source
-from florilege.calibration.calibrate.threshold_tables import promised_tables, tabulate
+from florilege.calibration.calibrate.threshold_tables import promised_rules, tabulate
 from florilege.calibration.rules import calibrate, class_weights
 from florilege.calibration.selection import TopScores
 from florilege.calibration.threshold import average_k_threshold
@@ -202,8 +202,8 @@ def _all_tables() -> int:
         scoring=Scoring(head="linear", score_kind="sigmoid"),
     )
     weights = class_weights(np.arange(1, STREAM_CLASSES + 1), plan.macro_weight)
-    tables = tabulate(source, plan, plan.grid, weights=weights).tables
-    return len([*tables, *promised_tables(source, plan, weights)])
+    rules = tabulate(source, plan, plan.grid, weights=weights).rules
+    return len([*rules, *promised_rules(source, plan, weights)])
 
 
 def _stream() -> Iterator[tuple[Scores, Labels]]:

@@ -159,8 +159,8 @@ def certificate(
     *,
     delta: float | None = None,
     macro_weight: float | None = None,
-    hits: int | None = None,
-    chance: float | None = None,
+    label_hits: int | None = None,
+    chance: float = 0.0,
 ) -> Certificate:
     """What may be said of new photos, or why nothing.
 
@@ -170,7 +170,7 @@ def certificate(
         evidence: The photos behind the threshold.
         delta: For a guarantee with probability: the share of calibrations that may break it.
         macro_weight: Of the rules for rare classes.
-        hits: Rows whose set holds the true class; None without labels or a threshold.
+        label_hits: Rows whose set holds the label; None without labels or a threshold.
         chance: Where labels are wrong: the share of sets with a class drawn from the label's group.
     """
     spec = RULES[setting.rule]
@@ -183,7 +183,7 @@ def certificate(
         mean_size=setting.value if setting.guarantee and not covers else None,
         each_class=spec.by_class and macro_weight == 1,
         reasons=reasons,
-        least_coverage=_least_coverage(evidence, hits, chance) if measured else None,
+        least_coverage=_least_coverage(evidence, label_hits, chance) if measured else None,
         label_noise=evidence.label_noise,
     )
 
@@ -195,18 +195,17 @@ def _coverage(setting: Setting, macro_weight: float | None) -> float:
     return setting.value
 
 
-def _least_coverage(evidence: Evidence, hits: int | None, chance: float | None) -> float | None:
+def _least_coverage(evidence: Evidence, label_hits: int | None, chance: float) -> float | None:
     """The band of all thresholds at once; with wrong labels, of their sets with the label."""
     rows, noise = evidence.rows, evidence.label_noise
-    if hits is None or not evidence.independent:
+    if label_hits is None or not evidence.independent:
         return None
-    if noise is None or chance is None:
+    if noise is None:
         candidates = evidence.candidates
-        return least_coverage(hits, rows, delta=CONFIDENCE_DELTA, candidates=candidates)
+        return least_coverage(label_hits, rows, delta=CONFIDENCE_DELTA, candidates=candidates)
     # Half of delta is for an error of the chance: the table of critical values has no .09.
     delta = CONFIDENCE_DELTA / 2
-    noisy_hits = int(noise.observed(hits / rows, chance) * rows)
-    least = least_coverage(noisy_hits, rows, delta=delta, candidates=evidence.candidates)
+    least = least_coverage(label_hits, rows, delta=delta, candidates=evidence.candidates)
     most = chance + largest_fall(rows, delta / evidence.candidates)
     return noise.corrected(least, min(1.0, most), noise.low)
 

@@ -12,7 +12,9 @@ from florilege.calibration.rules.label_noise import NoisyLabels
 from florilege.calibration.sets import SetRule, best_class
 from florilege.calibration.validation import Bools, FloatArray, Floats, Ints, row_blocks
 
-EXACT_SIZES = 16  # sizes up to this have their own histogram bins; larger bins grow by a quarter
+# Sizes up to this have their own histogram bins, larger bins grow by half: a record holds thousands
+# of histograms, and few sets have any one large size.
+EXACT_SIZES = 8
 
 
 class Measurement:
@@ -22,6 +24,7 @@ class Measurement:
         rows: Rows seen.
         labelled: Whether every row had a label; if not, hits mean nothing.
         hits: Number of sets that hold the true class, shape ``(rules,)``.
+        size_sum, size_squares: Sum of the sizes, and of their squares, shape ``(rules,)``.
         empty: Number of empty sets, shape ``(rules,)``.
         histogram: Number of sets in each bin of :func:`size_bins`, shape ``(rules, bins)``.
         hit_histogram: Number of these that hold the true class.
@@ -51,7 +54,7 @@ class Measurement:
         self.rules, self.rows, self.labelled = tuple(rules), 0, True
         count = len(self.rules)
         self._groups, self._bins = _group_rules(self.rules), size_bins(classes)
-        self._size_sum, self._size_squares, self.hits, self.empty = np.zeros((4, count), np.int64)
+        self.size_sum, self.size_squares, self.hits, self.empty = np.zeros((4, count), np.int64)
         self.histogram = np.zeros((count, self._bins.size), dtype=np.int64)
         self.hit_histogram = np.zeros_like(self.histogram)
         self.noise, self.chance = noise, np.zeros(self.histogram.shape)
@@ -69,8 +72,8 @@ class Measurement:
         if self._plants is not None:
             self._plants.update(self.rows, sizes, hits)
         self.rows += len(scores)
-        self._size_sum += sizes.sum(axis=0)
-        self._size_squares += (sizes * sizes).sum(axis=0)
+        self.size_sum += sizes.sum(axis=0)
+        self.size_squares += (sizes * sizes).sum(axis=0)
         self.empty += (sizes == 0).sum(axis=0)
         bins = np.searchsorted(self._bins, sizes, side="right") - 1  # (batch, rules)
         for index, (column, of_rule) in enumerate(zip(bins.T, hits.T, strict=True)):
@@ -109,11 +112,11 @@ class Measurement:
 
     def mean_size(self, index: int) -> float:
         """Mean set size of one rule."""
-        return float(self._size_sum[index]) / self.rows
+        return float(self.size_sum[index]) / self.rows
 
     def size_deviation(self, index: int) -> float:
         """Standard deviation of one rule's set size."""
-        total, squares = int(self._size_sum[index]), int(self._size_squares[index])
+        total, squares = int(self.size_sum[index]), int(self.size_squares[index])
         return sqrt(max(0, self.rows * squares - total * total)) / self.rows
 
     def effective_rows(self, index: int) -> tuple[float, float]:
@@ -188,12 +191,12 @@ class _Plants:
 
 
 def size_bins(classes: int) -> Ints:
-    """Lower edges of the bins of a set-size histogram up to ``classes``: 0, 1, ... 17, 21, ..."""
+    """Lower edges of the bins of a set-size histogram up to ``classes``: 0, 1, ... 9, 13, ..."""
     edges = list(range(min(EXACT_SIZES, classes) + 1))
     edge = EXACT_SIZES + 1
     while edge <= classes:
         edges.append(edge)
-        edge += edge // 4
+        edge += edge // 2
     return np.array(edges, dtype=np.int64)
 
 

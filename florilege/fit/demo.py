@@ -153,7 +153,7 @@ def _flora_table(bundle: Path, data: str) -> None:
     table = new_table(headings)
     table.padding = (0, 3, 0, 0)
     table.columns[3].style = "bold"
-    for point, measurement, _ in evaluation.rules:
+    for point, measurement, *_ in evaluation.rules:
         if point.rule == "average_k" and measurement.value in (2.0, 3.0, 5.0):
             k, hits = measurement.value, measurement.hit_rate or 0.0
             best = bayes_average_k_accuracy(k)
@@ -171,7 +171,7 @@ def _photo_table(bundle: Path, data: str) -> None:
     from florilege.calibration.calibrate.evaluate import evaluate_bundle  # --help does without
 
     evaluation = evaluate_bundle(bundle, data)
-    rows = {(point.rule, row.value): row for point, row, _ in evaluation.rules}
+    rows = {(point.rule, row.value): row for point, row, *_ in evaluation.rules}
     table = new_table(("K", "top-K", "average-K", "95 % interval", "mean set size"))
     table.padding = (0, 3, 0, 0)
     for k in (1.0, 2.0, 3.0, 5.0):

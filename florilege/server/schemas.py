@@ -128,7 +128,7 @@ class SetInfo(ResponseModel):
     hit_rate: Measured | None = Field(description="Share of sets that held the true class.")
     hit_rate_at_size: Measured | None = Field(
         description="Share of sets of this size that held the true class; null where the "
-        "calibration had none of this size. From 17 classes on, sizes up to a quarter larger count "
+        "calibration had none of this size. From 9 classes on, sizes up to half larger count "
         "together."
     )
     least_coverage: float | None = Field(

@@ -158,14 +158,14 @@ def test_evaluation_measures_every_rule_at_every_value_asked_for(bundle: Bundle,
     shots = evaluation.rules[0].shots
     assert shots.keys() == {"few", "medium", "many"}
     by_size = [(shots["few"] or 0), 3 * (shots["medium"] or 0), 2 * (shots["many"] or 0)]
-    assert sum(by_size) / CLASSES == pytest.approx(evaluation.rules[0].row.macro_hit_rate)
+    assert sum(by_size) / CLASSES == pytest.approx(evaluation.rules[0].macro_hit_rate)
     assert len(set(shots.values())) > 1
 
 
 def test_evaluating_the_calibration_split_repeats_the_record(bundle: Bundle, data: str) -> None:
     record = calibrate_bundle(bundle.path, data)
     evaluation = evaluate_bundle(bundle.path, data, "val")
-    for point, row, _ in (*evaluation.rules, *evaluation.guaranteed):
+    for point, row, *_ in (*evaluation.rules, *evaluation.guaranteed):
         k, coverage, guarantee = point.k, point.coverage, point.guarantee
         same = record.point(
             PLAIN, record.setting(point.rule, k if coverage is None else coverage, guarantee)

@@ -82,7 +82,7 @@ def test_each_thing_that_spoils_a_promise_is_a_reason(
 ) -> None:
     promise = made(view, Setting.of(rule, 0.9), replace(FIT, **change))
     assert (promise.guaranteed, promise.reasons) == (False, (reason,))
-    sized = made(view, Setting.of("average_k", 3), replace(FIT, **change), hits=950)
+    sized = made(view, Setting.of("average_k", 3), replace(FIT, **change), label_hits=950)
     if rule == "coverage":
         assert (sized.reasons, sized.least_coverage) == ((reason,), None)
 
@@ -105,14 +105,16 @@ def test_what_does_not_touch_a_view_or_rule_spoils_nothing(
 
 def test_a_size_that_is_only_measured_has_a_least_coverage_for_every_k() -> None:
     setting = Setting.of("average_k", 3)
-    plain = made(PLAIN, setting, hits=950)
+    plain = made(PLAIN, setting, label_hits=950)
     assert (plain.guaranteed, plain.least_coverage) == (False, least_coverage(950, 1000))
-    chosen = made(PLAIN, setting, replace(FIT, candidates=160), hits=950)
+    chosen = made(PLAIN, setting, replace(FIT, candidates=160), label_hits=950)
     assert chosen.least_coverage == least_coverage(950, 1000, candidates=160)
     assert chosen.least_coverage < (plain.least_coverage or 0)
-    assert made(PLAIN, setting, replace(FIT, independent=False), hits=950).least_coverage is None
+    assert (
+        made(PLAIN, setting, replace(FIT, independent=False), label_hits=950).least_coverage is None
+    )
     assert made(PLAIN, setting).least_coverage is None  # no labels
-    assert made(PLAIN, Setting.of("average_k", 3, "mean"), hits=950).least_coverage is None
+    assert made(PLAIN, Setting.of("average_k", 3, "mean"), label_hits=950).least_coverage is None
 
 
 def test_photos_that_trained_are_one_reason_whoever_counted_candidates() -> None:
@@ -128,18 +130,18 @@ def test_a_certificate_says_what_it_assumes_of_wrong_labels() -> None:
 
 def test_a_least_coverage_with_wrong_labels_is_that_of_sets_with_the_label() -> None:
     few, setting = replace(FIT, label_noise=WRONG), Setting.of("average_k", 3)
-    least = made(PLAIN, setting, few, hits=950, chance=0.5).least_coverage
-    noisy = least_coverage(927, 1000, delta=0.05)  # .95 * 950 + .05 * .5 * 1000
+    least = made(PLAIN, setting, few, label_hits=927, chance=0.5).least_coverage
+    noisy = least_coverage(927, 1000, delta=0.05)
     most = 0.5 + largest_fall(1000, 0.05)
     assert least == pytest.approx((noisy - 0.05 * most) / 0.95)
-    assert (least or 0.0) < least_coverage(950, 1000)
+    assert (least or 0.0) < least_coverage(950, 1000)  # the hits that 927 amount to
     among = replace(few, candidates=8)
-    chosen = made(PLAIN, setting, among, hits=950, chance=0.5).least_coverage
+    chosen = made(PLAIN, setting, among, label_hits=927, chance=0.5).least_coverage
     noisy_of_8 = least_coverage(927, 1000, delta=0.05, candidates=8)
     most_of_8 = 0.5 + largest_fall(1000, 0.05 / 8)
     assert chosen == pytest.approx((noisy_of_8 - 0.05 * most_of_8) / 0.95)
     unsure = replace(few, label_noise=replace(WRONG, low=0.0))
-    lower = made(PLAIN, setting, unsure, hits=950, chance=0.5).least_coverage
+    lower = made(PLAIN, setting, unsure, label_hits=927, chance=0.5).least_coverage
     assert lower == noisy  # nothing is allowed for
 
 
@@ -163,9 +165,9 @@ def test_a_least_coverage_with_wrong_labels_holds_for_every_k(rate: float) -> No
         holds = True
         for index, rule in enumerate(rules):
             chance = float(measured.chance[index].sum()) / rows
-            hits = model.noise.corrected(measured.hits[index] / rows, chance) * rows
+            hits = int(measured.hits[index])
             promise = made(
-                PLAIN, Setting.of("average_k", 3), evidence, hits=round(hits), chance=chance
+                PLAIN, Setting.of("average_k", 3), evidence, label_hits=hits, chance=chance
             )
             coverage = (everyone >= (rule.lambda_val or 0.0)).mean()
             holds &= (promise.least_coverage or 0.0) <= coverage

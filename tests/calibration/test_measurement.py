@@ -99,10 +99,10 @@ def test_a_set_of_every_size_has_its_bin(classes: int) -> None:
     edges = size_bins(classes)
     assert edges[0] == 0
     assert (np.diff(edges) >= 1).all()
-    assert edges[-1] <= classes < edges[-1] + max(1, edges[-1] // 4) + (edges[-1] <= EXACT_SIZES)
+    assert edges[-1] <= classes < edges[-1] + max(1, edges[-1] // 2) + (edges[-1] <= EXACT_SIZES)
     assert edges[: EXACT_SIZES + 1].tolist() == list(range(min(classes, EXACT_SIZES) + 1))
-    assert (np.diff(edges) <= np.maximum(1, edges[:-1] // 4)).all()
-    assert len(edges) < 55
+    assert (np.diff(edges) <= np.maximum(1, edges[:-1] // 2)).all()
+    assert len(edges) < 30
 
 
 def mixed_rules() -> list[SetRule]:

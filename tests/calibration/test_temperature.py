@@ -103,7 +103,11 @@ def test_a_temperature_that_clearly_hits_more_serves_and_its_rate_is_honest(
         1.0: pytest.approx(first.mean()), expected: pytest.approx(served.mean())
     }  # fmt: skip
     assert CalibrationRecord.from_json(record.to_json()) == record
-    kinds = [(table.rule, table.scoring, table.guarantee) for table in record.tables]
+    kinds = [
+        (rule.rule, table.scoring, rule.guarantee)
+        for table in record.tables
+        for rule in table.rules
+    ]
     assert len(set(kinds)) == len(kinds)
 
 

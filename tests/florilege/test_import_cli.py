@@ -157,7 +157,7 @@ def test_an_imported_bundle_is_calibrated_and_evaluated_like_our_own(tmp_path: P
     assert record.rejection.method == "generalised_entropy"  # such a network has no features
     rows = {
         (point.rule, result.value): result
-        for point, result, _ in evaluate_bundle(bundle, str(data), "val").rules
+        for point, result, *_ in evaluate_bundle(bundle, str(data), "val").rules
     }
     assert rows["average_k", 1.5].size == pytest.approx(1.5, abs=0.05)
     assert (rows["average_k", 1.5].hit_rate or 0) > 0.8

@@ -148,10 +148,9 @@ def test_an_impossible_address_is_a_usage_error(host: str, port: int) -> None:
 
 def test_a_calibration_of_another_network_is_refused(served: Path) -> None:
     record = read_record(open_bundle(served))
-    usual = [table for table in record.tables if table.by_class is None]
     for head, model in (("linear", record.measured.model_sha256), (record.head, "0" * 64)):
         scoring = replace(record.scoring, head=head)
-        tables = tuple(replace(table, scoring=scoring) for table in usual)
+        tables = tuple(replace(table, scoring=scoring) for table in record.tables)
         measured = replace(record.measured, model_sha256=model)
         other = replace(record, scoring=scoring, tables=tables, measured=measured)
         content = other.to_json().encode()

@@ -251,7 +251,7 @@ class SetInfo:
     """Share of sets that held the true class."""
     hit_rate_at_size: Measured | None
     """Share of sets of this size that held the true class; null where the calibration had none of
-    this size. From 17 classes on, sizes up to a quarter larger count together.
+    this size. From 9 classes on, sizes up to half larger count together.
     """
     least_coverage: float | None
     """The least share of new sets that hold the true class. With 90 % confidence it holds for every

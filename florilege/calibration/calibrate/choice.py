@@ -13,7 +13,12 @@ import numpy as np
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.score_sources import LabelledPhotos, Source
-from florilege.calibration.calibrate.threshold_tables import Tabulated, sets_by_k, tabulate
+from florilege.calibration.calibrate.threshold_tables import (
+    Tabulated,
+    sets_by_k,
+    table_of,
+    tabulate,
+)
 from florilege.calibration.fusion import EXPONENTS, Fusion
 from florilege.calibration.nested_cross_validation import choose, choose_simplest
 from florilege.calibration.record.schema import Table
@@ -65,7 +70,7 @@ def choose_scoring(photos: LabelledPhotos, plan: CalibrationPlan, advance: Advan
         compared=len(results) + len(temperatures),
         possible=len(results) + len(softmax) * len(temperatures),  # any head could have got any
         honest_hit_rate=min(1.0, honest_hit_rate + gain),
-        others=[table for result in others for table in result.tables],
+        others=[table_of(result.source, plan, result.rules) for result in others],
     )
 
 

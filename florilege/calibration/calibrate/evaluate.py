@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from florilege.calibration.calibrate.noise_rate import noisy_labels
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
 from florilege.calibration.calibrate.score_sources import LabelledPhotos, Source
-from florilege.calibration.calibrate.threshold_tables import measure, row_of
+from florilege.calibration.calibrate.threshold_tables import measure, measured_row
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.metrics import shot_groups
 from florilege.calibration.photo_groups import count_plants
+from florilege.calibration.record.figures import Row, Verb
 from florilege.calibration.record.operating_point import OperatingPoint
-from florilege.calibration.record.schema import Row, Verb
 from florilege.calibration.rules.label_noise import LabelNoise, NoisyLabels
 from florilege.calibration.validation import Bools
 from florilege.calibration.view import View
@@ -23,13 +23,14 @@ from florilege.progress import progress
 class Evaluated(NamedTuple):
     """A calibrated threshold and its figures on some photos.
 
-    ``shots`` are ``row.macro_hit_rate`` over classes with few, a medium number and many training
+    ``shots`` are ``macro_hit_rate`` over classes with few, a medium number and many training
     images; None where there are none, empty where their counts are unknown.
     """
 
     point: OperatingPoint  # the threshold, with its figures on the calibration photos
     row: Row  # its figures on these photos
     shots: dict[str, float | None]
+    macro_hit_rate: float | None = None  # mean over classes of their hit rates, if known
 
     def to_plain(self, verb: Verb, rows: int) -> dict[str, Any]:
         """The JSON object of ``calibrate --json`` or ``evaluate --json``, for so many photos."""
@@ -39,14 +40,14 @@ class Evaluated(NamedTuple):
             content |= {
                 "guaranteed": point.guaranteed,
                 "reasons": list(point.certificate.reasons),
-                "delta": point.table.delta,
+                "delta": point.delta,
                 "max_size": point.max_size,
                 "macro_weight": point.macro_weight,
                 "least_coverage": point.least_coverage,
             }
         content |= {"lambda_val": point.lambda_val, **self.row.figures(verb)}
         if verb == "evaluate":
-            content["shots"] = self.shots
+            content |= {"macro_hit_rate": self.macro_hit_rate, "shots": self.shots}
         return {**content, "rows": rows}
 
     def contradiction(self, plants: int) -> str | None:
@@ -197,8 +198,9 @@ def _results(
     return [
         Evaluated(
             point,
-            row_of(measurement, index, point.requested_value[1], point.table.scoring.score_kind),
+            measured_row(measurement, index, point.counts.value, point.table.scoring.score_kind),
             {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
+            measurement.macro_hit_rate(index),
         )
         for index, point in enumerate(points)
     ]

@@ -18,12 +18,18 @@ from florilege.calibration.calibrate.choice import (
 from florilege.calibration.calibrate.known_places import PhotoPlaces
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.calibrate.score_sources import LabelledPhotos
-from florilege.calibration.calibrate.threshold_tables import Tabulated, promised_tables, tabulate
+from florilege.calibration.calibrate.threshold_tables import (
+    Tabulated,
+    promised_rules,
+    table_of,
+    tabulate,
+)
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.distribution import Distribution, DistributionOf
 from florilege.calibration.measurement import ShotGroup, measure_by_shots, size_bins
 from florilege.calibration.nested_cross_validation import interval_of_best
 from florilege.calibration.photo_groups import count_plants
+from florilege.calibration.record.figures import mean_chance
 from florilege.calibration.record.origin import Origin, PlacePrior, Selection
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import CalibratedList, Table
@@ -94,7 +100,7 @@ def fit_record(
             networks=networks,
             counts=counts,
         )
-        tables = [*single.tables, *others.tables(views, advance)]
+        tables = [table_of(single.source, plan, single.rules), *others.tables(views, advance)]
         distribution, rejection = _fit_familiarity(photos, choice.scoring, plan, reference)
         advance()
     return CalibrationRecord(
@@ -128,11 +134,11 @@ def _prior(counts: Ints) -> Floats:
 def _plain_tables(
     photos: LabelledPhotos, plan: CalibrationPlan, choice: Choice, networks: int, counts: Ints
 ) -> Tabulated:
-    """Every table of the plain view, on the full grid of K."""
+    """The thresholds of the plain view, on the full grid of K."""
     source = photos.source(View(), choice.scoring, candidates=networks * choice.possible)
     weights = class_weights(counts, plan.macro_weight)
     single = tabulate(source, plan, plan.grid, weights=weights)
-    return single._replace(tables=[*single.tables, *promised_tables(source, plan, weights)])
+    return single._replace(rules=[*single.rules, *promised_rules(source, plan, weights)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,14 +160,14 @@ class _Views:
             scoring = replace(self.choice.scoring, fusion=fusion)
             for view in (view for view in views if view.photos == number):
                 if self._is_shown(view):
-                    yield from self._tables_of(view, scoring, compared)
+                    yield self._table_of(view, scoring, compared)
                 advance()
 
     def _is_shown(self, view: View) -> bool:
         usable = view.place is None or self.place.strength > 0
         return not view.single and usable and self.photos.shows(view)
 
-    def _tables_of(self, view: View, scoring: Scoring, fusions: int) -> Iterator[Table]:
+    def _table_of(self, view: View, scoring: Scoring, fusions: int) -> Table:
         """``fusions`` is how many ways to fuse the photos were compared."""
         plan, counts, candidates = self.plan, self.counts, self.networks
         if self.choosers is self.photos:
@@ -172,8 +178,8 @@ class _Views:
         strength = self.place.strength
         source = self.photos.source(view, scoring, strength=strength, candidates=candidates)
         weights = class_weights(counts, plan.macro_weight)
-        yield from tabulate(source, plan, plan.compared, weights=weights).tables
-        yield from promised_tables(source, plan, None)
+        rules = tabulate(source, plan, plan.compared, weights=weights).rules
+        return table_of(source, plan, [*rules, *promised_rules(source, plan, None)])
 
 
 def _origin(photos: LabelledPhotos, overlap: PhotoOverlap, *, chose_head: bool) -> Origin:
@@ -208,7 +214,7 @@ def _selection(
         honest = choice.honest_hit_rate
     if plan.noise is not None:
         noise, k = plan.noise.noise, plan.grid.index(plan.default_k)
-        chance = single.tables[0].columns.chance[k]  # of average_k
+        chance = mean_chance(single.rules[0].counts[k])  # of average_k
         hit_rate, honest = (noise.corrected(share, chance) for share in (hit_rate, honest))
         low, high = noise.interval(low, high, chance)
     return Selection(
@@ -225,7 +231,7 @@ def _shots(
 ) -> tuple[ShotGroup, ...]:
     if class_counts is None or photos.noise is not None:  # a rare species' labels are others'
         return ()
-    threshold = single.tables[0].columns.lambda_val[plan.grid.index(plan.default_k)]  # average_k
+    threshold = single.rules[0].counts[plan.grid.index(plan.default_k)].lambda_val  # of average_k
     return measure_by_shots(
         single.sizes,
         single.hits,

@@ -1,18 +1,20 @@
 """Choose and measure the thresholds of every rule, on scores read block by block."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import NamedTuple, get_args, overload
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.intervals import Z95, mean_interval, score_interval, wilson
+from florilege.calibration.intervals import score_interval
 from florilege.calibration.measurement import Measurement
-from florilege.calibration.record.schema import ByClass, Columns, Row, Table
+from florilege.calibration.record.figures import Row, row_of
+from florilege.calibration.record.schema import ByClass, Counts, Table, Thresholds
 from florilege.calibration.rules import RULES
 from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.scores import ScoreKind
@@ -32,10 +34,10 @@ class _RuleGroup(NamedTuple):
 
 
 class Tabulated(NamedTuple):
-    """A table for each rule, and the sets of ``average_k`` at the default K."""
+    """The thresholds of each rule, and the sets of ``average_k`` at the default K."""
 
     source: Source
-    tables: list[Table]
+    rules: list[Thresholds]
     sizes: Ints  # size of each set, (rows,)
     hits: Bools  # whether it holds the true class, (rows,)
 
@@ -48,8 +50,8 @@ def tabulate(
     ``ks`` are ascending and include the default K, ``weights`` have the shape ``(classes,)``.
     """
     plain = _tabulate(source, plan, ks, None)
-    balanced = [] if weights is None else _tabulate(source, plan, ks, weights).tables
-    return plain._replace(tables=[*plain.tables, *balanced])
+    balanced = [] if weights is None else _tabulate(source, plan, ks, weights).rules
+    return plain._replace(rules=[*plain.rules, *balanced])
 
 
 def _tabulate(
@@ -70,7 +72,7 @@ def _tabulate(
     del summary, independent  # frees memory before the measurement
     if not balanced:
         groups.append(_top_k_rules(source, ks))
-    return _measure_groups(source, plan, groups, watched=[ks.index(plan.default_k)])
+    return _measure_groups(source, groups, watched=[ks.index(plan.default_k)])
 
 
 def _of_independent(source: Source, plan: CalibrationPlan, summary: ScoreSummary) -> ScoreSummary:
@@ -89,16 +91,18 @@ def sets_by_k(source: Source, plan: CalibrationPlan) -> tuple[Ints, Bools]:
     return measure(source, rules, watched=range(len(rules))).row_by_row()
 
 
-def promised_tables(source: Source, plan: CalibrationPlan, weights: Floats | None) -> list[Table]:
-    """Tables of ``average_k`` with both guarantees and ``coverage`` with probability; with
-    ``weights`` also ``class_coverage``.
+def promised_rules(
+    source: Source, plan: CalibrationPlan, weights: Floats | None
+) -> list[Thresholds]:
+    """``average_k`` with both guarantees and ``coverage`` with probability; with ``weights`` also
+    ``class_coverage``.
 
     Their thresholds are chosen on one photo of each plant, since these guarantees need independent
     photos, and measured on all photos. Memory grows by two bytes for each of the ``max_size`` best
     scores of a row.
     """
     groups = [*_promised_sizes(source, plan), *_promised_coverages(source, plan, weights)]
-    return _measure_groups(source, plan, groups).tables
+    return _measure_groups(source, groups).rules
 
 
 def _promised_sizes(source: Source, plan: CalibrationPlan) -> Iterator[_RuleGroup]:
@@ -152,16 +156,9 @@ def measure(
     return measurement
 
 
-def _table_of(
-    source: Source, plan: CalibrationPlan, group: _RuleGroup, rows: Sequence[Row]
-) -> Table:
-    """A table of the record from the measured rows of a group of rules."""
-    rule = group.rules[0]
-    arrays = [rule.class_thresholds for rule in group.rules if rule.class_thresholds is not None]
-    by_class = ByClass(thresholds=tuple(tuple(array.tolist()) for array in arrays))
+def table_of(source: Source, plan: CalibrationPlan, rules: Sequence[Thresholds]) -> Table:
+    """The table of the record for a view, from the thresholds of its rules."""
     return Table(
-        rule=rule.rule,
-        guarantee=group.guarantee or RULES[rule.rule].guarantee,
         view=source.view,
         scoring=source.scoring,
         rows=source.rows,
@@ -170,102 +167,75 @@ def _table_of(
         candidates=source.candidates,
         label_noise=None if source.noise is None else source.noise.noise,
         min_size=plan.min_size,
-        delta=plan.delta if group.guarantee == "probability" else None,
-        max_size=rule.max_size,
-        by_class=by_class if arrays else None,
-        columns=Columns.of(sorted(rows, key=lambda row: row.value)),
+        delta=plan.delta,
+        max_size=min(plan.largest_set, source.classes),
+        rules=tuple(rules),
     )
 
 
-def row_of(measurement: Measurement, index: int, value: float, score_kind: ScoreKind) -> Row:
-    """The measured row of one rule; ``value`` is its K or coverage."""
-    rule, rows = measurement.rules[index], measurement.rows
-    size, deviation = measurement.mean_size(index), measurement.size_deviation(index)
-    fewest, most = size_bounds(rule, measurement.class_rows.size, score_kind)
+def _thresholds_of(group: _RuleGroup, counts: Iterable[Counts]) -> Thresholds:
+    """The thresholds of a group of rules, from what was counted of the sets of each."""
+    ascending = sorted(zip(counts, group.rules, strict=True), key=lambda pair: pair[0].value)
+    arrays = (rule.class_thresholds for _, rule in ascending)
+    name = group.rules[0].rule
+    return Thresholds(
+        rule=name,
+        guarantee=group.guarantee or RULES[name].guarantee,
+        by_class=tuple(ByClass.of(array) for array in arrays if array is not None),
+        counts=tuple(of_rule for of_rule, _ in ascending),
+    )
+
+
+def _counts_of(measurement: Measurement, index: int, value: float) -> Counts:
+    """What was counted of the sets of one rule; ``value`` is its K or coverage."""
+    rule, sizes = measurement.rules[index], measurement.histogram[index]
     size_rows, hit_rows = measurement.effective_rows(index)
-    size_low, size_high = mean_interval(size, deviation, size_rows, lowest=fewest, highest=most)
-    hits = _hits(measurement, index, hit_rows) if measurement.labelled else _UNKNOWN
-    return Row(
+    misses = sizes - measurement.hit_histogram[index]
+    return Counts(
         value=float(value),
         lambda_val=rule.lambda_val,
-        size=size,
-        size_low=_short(size_low),
-        size_high=_short(size_high),
-        size_deviation=deviation,
-        hit_rate=hits.rate,
-        hit_low=_short(hits.low),
-        hit_high=_short(hits.high),
-        hit_rows=hits.rows,
-        chance=hits.chance,
-        macro_hit_rate=measurement.macro_hit_rate(index),
-        empty_rate=int(measurement.empty[index]) / rows,
+        size_sum=int(measurement.size_sum[index]),
+        size_squares=int(measurement.size_squares[index]),
+        size_rows=round(float(size_rows), 1),
+        hit_rows=round(float(hit_rows), 1) if measurement.labelled else None,
         ties=rule.ties,
-        size_histogram=tuple(np.trim_zeros(measurement.histogram[index], "b").tolist()),
-        hit_histogram=hits.histogram,
+        sizes=_trimmed(sizes),
+        misses=_trimmed(misses) if measurement.labelled else (),
+        chance=_trimmed(measurement.chance[index].round(4)),
     )
 
 
-class _Hits(NamedTuple):
-    """The figures of a row that need labels."""
-
-    rate: float | None
-    low: float | None
-    high: float | None
-    rows: float | None
-    chance: float | None
-    histogram: tuple[int, ...]
+def _trimmed(histogram: NDArray[Any]) -> tuple[Any, ...]:
+    return tuple(np.trim_zeros(histogram, "b").tolist())
 
 
-_UNKNOWN = _Hits(None, None, None, None, None, ())
-
-
-def _hits(measurement: Measurement, index: int, effective: float) -> _Hits:
-    """Hits of one rule, corrected for wrong labels if there are any."""
-    hits, rows, noisy = int(measurement.hits[index]), measurement.rows, measurement.noise
-    rate, (low, high) = hits / rows, wilson(hits, rows, effective=effective)
-    histogram, chance = measurement.hit_histogram[index], None
-    if noisy is not None:
-        by_size, noise = measurement.chance[index], noisy.noise
-        chance = float(by_size.sum()) / rows
-        rate = noise.corrected(rate, chance)
-        low, high = noise.interval(low, high, chance)
-        low, high = min(low, rate), max(high, rate)
-        if low < rate:  # Wilson's formula, solved for the rows
-            effective = min(effective, Z95**2 * low * (1 - low) / (rate - low) ** 2)
-        clean = np.rint((histogram - noise.rate * by_size) / (1 - noise.rate))
-        histogram = np.clip(clean, 0, measurement.histogram[index]).astype(np.int64)
-    bins = tuple(np.trim_zeros(histogram, "b").tolist())
-    return _Hits(rate, low, high, round(float(effective), 1), chance, bins)
-
-
-@overload
-def _short(end: float) -> float: ...
-@overload
-def _short(end: float | None) -> float | None: ...
-def _short(end: float | None) -> float | None:
-    """The end of an interval with six decimals: the record holds thousands of them."""
-    return None if end is None else round(end, 6)
+def measured_row(measurement: Measurement, index: int, value: float, score_kind: ScoreKind) -> Row:
+    """The figures of one rule; ``value`` is its K or coverage."""
+    rule, noise = measurement.rules[index], measurement.noise
+    bounds = size_bounds(rule, measurement.class_rows.size, score_kind)
+    counts = _counts_of(measurement, index, value)
+    return row_of(counts, measurement.rows, None if noise is None else noise.noise, bounds)
 
 
 def _measure_groups(
     source: Source,
-    plan: CalibrationPlan,
     groups: Sequence[_RuleGroup],
     *,
     watched: Sequence[int] = (),
 ) -> Tabulated:
-    """Measure all rules in one pass; groups without rules get no table."""
+    """Measure all rules in one pass; groups without rules get no thresholds."""
     rules = [rule for group in groups for rule in group.rules]
     measurement = measure(source, rules, watched=watched)
     if source.view.single:
         _refuse_contradiction(measurement)
-    index, tables = count(), list[Table]()
-    for group in groups:
-        kind = source.scoring.score_kind
-        rows = [row_of(measurement, next(index), value, kind) for value in group.values]
-        tables += [_table_of(source, plan, group, rows)] if rows else []
+    index = count()
+    thresholds = [
+        _thresholds_of(group, [_counts_of(measurement, next(index), v) for v in group.values])
+        for group in groups
+        if group.values
+    ]
     sizes, hits = measurement.row_by_row()
-    return Tabulated(source, tables, sizes.reshape(-1), hits.reshape(-1))
+    return Tabulated(source, thresholds, sizes.reshape(-1), hits.reshape(-1))
 
 
 def _refuse_contradiction(measurement: Measurement) -> None:

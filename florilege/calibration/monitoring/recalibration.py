@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.calibration_settings import DEFAULT_DELTA, CalibrationPlan
+from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.score_sources import Source
-from florilege.calibration.calibrate.threshold_tables import promised_tables, tabulate
+from florilege.calibration.calibrate.threshold_tables import promised_rules, table_of, tabulate
 from florilege.calibration.distribution import DistributionOf
 from florilege.calibration.monitoring.score_log import ScoreLog, Scorer, open_score_log
 from florilege.calibration.record import CalibrationRecord
@@ -243,8 +243,8 @@ def _traffic(log: ScoreLog, record: CalibrationRecord) -> dict[int, Traffic]:
 
 def _scoring(record: CalibrationRecord, photos: int) -> Scoring:
     """How the record fuses so many photos."""
-    tables = (table for key, table in record.served.items() if key.view == View(photos=photos))
-    return next((table.scoring for table in tables), record.scoring)
+    views = (table for table in record.tables if table.view == View(photos=photos))
+    return next((t.scoring for t in views if t.scoring.single == record.scoring), record.scoring)
 
 
 def _record_from(traffic: Mapping[int, Traffic], rows: int) -> CalibrationRecord:
@@ -257,14 +257,14 @@ def _record_from(traffic: Mapping[int, Traffic], rows: int) -> CalibrationRecord
         coverages=(),
         min_size=record.point(PLAIN, record.setting("average_k")).min_size,
         macro_weight=record.macro_weight,
-        delta=guaranteed.table.delta or DEFAULT_DELTA,
+        delta=guaranteed.table.delta,
         max_size=guaranteed.max_size,
     )
     tables = list[Table]()
     for images, requests in sorted(traffic.items()):
         count, _ = requests.count()
         if count >= FEWEST_REQUESTS:
-            tables += _tables(requests, count, images, settings)
+            tables.append(_table(requests, count, images, settings))
     distribution, digest = DistributionOf(), hashlib.sha256()
     for logits in (requests[:, 0] for requests in traffic[1].logits()):
         distribution.update(logits, record.scores(logits))
@@ -292,8 +292,8 @@ def _record_from(traffic: Mapping[int, Traffic], rows: int) -> CalibrationRecord
     ).with_id()
 
 
-def _tables(traffic: Traffic, rows: int, images: int, settings: CalibrationPlan) -> list[Table]:
-    """Tables of the rules that need no labels; hits are unknown."""
+def _table(traffic: Traffic, rows: int, images: int, settings: CalibrationPlan) -> Table:
+    """The rules that need no labels; hits are unknown."""
     record = traffic.record
     source = Source(
         blocks=lambda: ((values, None) for values in traffic.scores()),
@@ -305,5 +305,5 @@ def _tables(traffic: Traffic, rows: int, images: int, settings: CalibrationPlan)
     )
     ks = settings.grid if images == 1 else settings.compared
     weights = class_weights(record.class_counts, record.macro_weight)
-    tables = tabulate(source, settings, ks, weights=weights).tables
-    return tables + promised_tables(source, settings, weights)
+    rules = tabulate(source, settings, ks, weights=weights).rules
+    return table_of(source, settings, [*rules, *promised_rules(source, settings, weights)])

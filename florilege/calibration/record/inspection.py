@@ -12,7 +12,7 @@ from florilege.calibration.record.record_file import (
     parse_record,
     read_record,
 )
-from florilege.calibration.view import PLAIN
+from florilege.calibration.view import PLAIN, Setting
 from florilege.errors import BundleError
 from florilege.models.bundle.bundle import CALIBRATION, Bundle, open_bundle
 from florilege.models.bundle.staging import BundleFolder
@@ -128,10 +128,11 @@ def _calibration(bundle: Bundle) -> dict[str, Any] | None:
 def _rules(record: CalibrationRecord) -> dict[str, list[dict[str, Any]]]:
     """Thresholds by rule; the name of a rule's second table includes its guarantee."""
     points_by_rule: dict[str, list[dict[str, Any]]] = {}
-    for key, table in record.served.items():
+    for key, served in record.served.items():
         if key.view.single:
             name = f"{key.rule}, {key.guarantee}" if key.rule in points_by_rule else key.rule
-            rows = map(table.columns.row, range(len(table.columns.value)))
+            settings = (Setting(key.rule, k, key.guarantee) for k in served.thresholds.values)
+            rows = (record.point(PLAIN, setting).row for setting in settings)
             points_by_rule[name] = [{field: getattr(row, field) for field in SHOWN} for row in rows]
     return points_by_rule
 

@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from florilege.calibration.certificate import Certificate, Evidence, certificate
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import wilson
+from florilege.calibration.record.figures import Row, label_hits, mean_chance, row_of
 from florilege.calibration.record.origin import Origin
-from florilege.calibration.record.schema import Row, Table
+from florilege.calibration.record.schema import Counts, Table
 from florilege.calibration.record.statement import statement
 from florilege.calibration.rules import RULES
-from florilege.calibration.sets import SetRule
+from florilege.calibration.sets import SetRule, size_bounds
 from florilege.calibration.validation import Floats
 from florilege.calibration.view import Setting
 
@@ -50,42 +51,43 @@ class Estimate:
 class OperatingPoint(SetRule):
     """A calibrated rule in use, with its figures, their origin, and what is promised."""
 
-    table: Table  # of its threshold, with its view, its scoring and its guarantee
-    row: Row  # the threshold and its figures
+    guarantee: Guarantee | None  # of the coverage, or of a mean size of at most ``k``
+    counts: Counts  # the threshold and what was counted
+    table: Table  # of its threshold, with its view and its scoring
+    classes: int  # that are scored
     size_bins: Sequence[int]  # lower edges of the bins of the histograms
     measured: Origin  # the photos that the figures were measured on
     evidence: Evidence  # what a promise of new photos depends on
 
     @cached_property
+    def row(self) -> Row:
+        """The threshold and its figures."""
+        bounds = size_bounds(self, self.classes, self.table.scoring.score_kind)
+        return row_of(self.counts, self.rows, self.table.label_noise, bounds)
+
+    @cached_property
     def certificate(self) -> Certificate:
         """What is promised of new photos."""
-        hits = None
-        if self.row.hit_rate is not None and self.lambda_val is not None:
-            hits = round(self.row.hit_rate * self.rows)
+        labelled = self.counts.hit_rows is not None and self.lambda_val is not None
         return certificate(
             self.table.view,
             self.setting,
             self.evidence,
-            delta=self.table.delta,
+            delta=self.delta,
             macro_weight=self.macro_weight,
-            hits=hits,
-            chance=self.row.chance,
+            label_hits=label_hits(self.counts) if labelled else None,
+            chance=mean_chance(self.counts),
         )
 
     @property
     def setting(self) -> Setting:
         """What was asked for."""
-        return Setting(self.rule, self.row.value, self.table.guarantee)
+        return Setting(self.rule, self.counts.value, self.guarantee)
 
     @property
     def delta(self) -> float | None:
         """For ``probability``: the share of calibrations that may break the guarantee."""
-        return self.table.delta
-
-    @property
-    def guarantee(self) -> Guarantee | None:
-        """The kind of guarantee, of the coverage or of a mean size of at most ``k``."""
-        return self.table.guarantee
+        return self.table.delta if self.guarantee == "probability" else None
 
     @property
     def guaranteed(self) -> bool:
@@ -100,17 +102,17 @@ class OperatingPoint(SetRule):
     @property
     def k(self) -> float | None:
         """The requested mean set size (size of every set for ``top_k``), or None."""
-        return self.row.value if RULES[self.rule].asks == "k" else None
+        return self.counts.value if RULES[self.rule].asks == "k" else None
 
     @property
     def coverage(self) -> float | None:
         """The requested coverage, or None."""
-        return self.row.value if RULES[self.rule].asks == "coverage" else None
+        return self.counts.value if RULES[self.rule].asks == "coverage" else None
 
     @property
     def requested_value(self) -> tuple[str, float]:
         """The requested value with its name in JSON, ``k`` or ``level``."""
-        return "level" if self.k is None else "k", self.row.value
+        return "level" if self.k is None else "k", self.counts.value
 
     @cached_property
     def estimates(self) -> dict[str, Estimate | None]:
@@ -124,7 +126,7 @@ class OperatingPoint(SetRule):
     def hit_rate_at_size(self, size: int) -> Estimate | None:
         """How often sets of about this size held the true class; None where there was none.
 
-        Sets of 17 classes and more share a bin with sizes up to a quarter larger. The interval
+        Sets of 9 classes and more share a bin with sizes up to half larger. The interval
         allows for several photos of one plant as that of the whole hit rate does.
         """
         index = int(np.searchsorted(np.asarray(self.size_bins), size, side="right")) - 1

@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +16,17 @@ from florilege.calibration.certificate import Evidence
 from florilege.calibration.distribution import Distribution
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.measurement import ShotGroup
+from florilege.calibration.record.figures import hit_rate
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
 from florilege.calibration.record.origin import TRAFFIC, Origin, PlacePrior, Selection
-from florilege.calibration.record.schema import SCHEMA_VERSION, CalibratedList, Table, dump, parse
+from florilege.calibration.record.schema import (
+    SCHEMA_VERSION,
+    CalibratedList,
+    Table,
+    Thresholds,
+    dump,
+    parse,
+)
 from florilege.calibration.rejection.rejection_rule import RejectionRule
 from florilege.calibration.rules import RULES, class_weights, usual_guarantee
 from florilege.calibration.scores import ScoreKind
@@ -29,12 +36,19 @@ from florilege.calibration.view import PLAIN, Scoring, Setting, View
 PREFERRED_K = 3.0
 
 
-class _TableKey(NamedTuple):
-    """Identifies a table of the served scores."""
+class TableKey(NamedTuple):
+    """Identifies thresholds of the served scores."""
 
     view: View
     rule: str
     guarantee: Guarantee | None
+
+
+class Served(NamedTuple):
+    """The thresholds of a rule, and the table of their view."""
+
+    table: Table
+    thresholds: Thresholds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +104,7 @@ class CalibrationRecord:
     def __post_init__(self) -> None:
         if len(self._weights) != self.classes:
             raise ValueError(f"{len(self._weights)} class counts for {self.classes} classes")
-        if _TableKey(View(), "average_k", None) not in self.served:
+        if TableKey(View(), "average_k", None) not in self.served:
             raise ValueError(f"no average_k table for {self.scoring}")
         if any(region.classes[-1] >= self.classes for region in self.lists):
             raise ValueError(f"a list holds a class index beyond the {self.classes} classes")
@@ -120,13 +134,16 @@ class CalibrationRecord:
         return self.scoring.temperature
 
     @cached_property
-    def served(self) -> dict[_TableKey, Table]:
-        """The tables of the served scores."""
-        tables = dict[_TableKey, Table]()
+    def served(self) -> dict[TableKey, Served]:
+        """The thresholds of the served scores."""
+        served = dict[TableKey, Served]()
         for table in self.tables:
-            if table.rule in RULES and table.scoring.single == self.scoring:
-                tables.setdefault(_TableKey(table.view, table.rule, table.guarantee), table)
-        return tables
+            if table.scoring.single == self.scoring:
+                for rule in table.rules:
+                    if rule.rule in RULES:
+                        key = TableKey(table.view, rule.rule, rule.guarantee)
+                        served.setdefault(key, Served(table, rule))
+        return served
 
     @property
     def views(self) -> tuple[View, ...]:
@@ -164,8 +181,8 @@ class CalibrationRecord:
         self, rule: str, guarantee: Guarantee | None = None, view: View = PLAIN
     ) -> list[float]:
         """The calibrated values of K (coverages for a coverage rule), ascending."""
-        table = self.served.get(_TableKey(view, rule, guarantee or usual_guarantee(rule)))
-        return [] if table is None else list(table.columns.value)
+        served = self.served.get(TableKey(view, rule, guarantee or usual_guarantee(rule)))
+        return [] if served is None else served.thresholds.values
 
     def setting(
         self, rule: str, value: float | None = None, guarantee: Guarantee | None = None
@@ -192,7 +209,7 @@ class CalibrationRecord:
         Raises:
             NotCalibrated: There is no such threshold; ``allowed`` holds the calibrated values.
         """
-        key = _TableKey(view, setting.rule, setting.guarantee)
+        key = TableKey(view, setting.rule, setting.guarantee)
         point = self._points.get((key, setting.value))
         if point is not None:
             return point
@@ -212,7 +229,7 @@ class CalibrationRecord:
         """
         for near in view.nearest():
             point = self._points.get(
-                (_TableKey(near, setting.rule, setting.guarantee), setting.value)
+                (TableKey(near, setting.rule, setting.guarantee), setting.value)
             )
             if point is not None:
                 return point
@@ -234,11 +251,14 @@ class CalibrationRecord:
     def compared(self, k: float) -> dict[tuple[str, ScoreKind, float], float]:
         """Hit rate of ``average_k`` at this K by head, kind and temperature, best first."""
         rates = {
-            (table.scoring.head, table.scoring.score_kind, table.scoring.temperature): rate
+            (table.scoring.head, table.scoring.score_kind, table.scoring.temperature): hit_rate(
+                counts, table.label_noise
+            )
             for table in self.tables
-            if (table.rule, table.guarantee, table.view) == ("average_k", None, PLAIN)
-            for value, rate in zip(table.columns.value, table.columns.hit_rate, strict=True)
-            if value == k and rate is not None
+            for rule in table.rules
+            if (rule.rule, rule.guarantee, table.view) == ("average_k", None, PLAIN)
+            for counts in rule.counts
+            if counts.value == k and counts.hit_rows is not None
         }
         return dict(sorted(rates.items(), key=lambda pair: -pair[1]))
 
@@ -264,8 +284,9 @@ class CalibrationRecord:
     def _check_tables(self) -> None:
         if unknown := {table.view.list for table in self.tables} - {None, *self._lists}:
             raise ValueError(f"tables for lists that do not exist: {unknown}")
-        by_class = chain(*(table.by_class.thresholds for table in self.tables if table.by_class))
-        if wrong := set(map(len, by_class)) - {self.classes}:
+        rules = (rule for table in self.tables for rule in table.rules)
+        by_class = (len(thresholds.own) for rule in rules for thresholds in rule.by_class)
+        if wrong := set(by_class) - {self.classes}:
             raise ValueError(f"{wrong} thresholds for {self.classes} classes")
 
     @cached_property
@@ -277,15 +298,15 @@ class CalibrationRecord:
         return {region.name: region for region in self.lists}
 
     @cached_property
-    def _points(self) -> dict[tuple[_TableKey, float], OperatingPoint]:
-        points = dict[tuple[_TableKey, float], OperatingPoint]()
-        for key, table in self.served.items():
+    def _points(self) -> dict[tuple[TableKey, float], OperatingPoint]:
+        points = dict[tuple[TableKey, float], OperatingPoint]()
+        for key, served in self.served.items():
             weights = self._weights
             if key.view.list is not None:
                 classes = np.array(self._lists[key.view.list].classes)
                 weights = class_weights(np.array(self.class_counts)[classes], self.macro_weight)
-            for index, value in enumerate(table.columns.value):
-                points.setdefault((key, value), self._point(table, index, weights))
+            for index, value in enumerate(served.thresholds.values):
+                points.setdefault((key, value), self._point(served, index, weights))
         return points
 
     def _requested(
@@ -293,28 +314,31 @@ class CalibrationRecord:
     ) -> list[OperatingPoint]:
         values = {"k": sorted(self.asked_k), "coverage": sorted(self.asked_coverage)}
         requested = (
-            (_TableKey(view, rule, guarantee), value)
+            (TableKey(view, rule, guarantee), value)
             for rule, guarantee in rules
             for value in values[RULES[rule].asks]
         )
         return [self._points[key] for key in requested if key in self._points]
 
-    def _point(self, table: Table, index: int, weights: Floats) -> OperatingPoint:
-        spec, row, by_class = RULES[table.rule], table.columns.row(index), table.by_class
+    def _point(self, served: Served, index: int, weights: Floats) -> OperatingPoint:
+        table, thresholds = served
+        spec, counts = RULES[thresholds.rule], thresholds.counts[index]
         return OperatingPoint(
-            rule=table.rule,
-            lambda_val=row.lambda_val,
+            rule=thresholds.rule,
+            lambda_val=counts.lambda_val,
             min_size=table.min_size,
             rows=table.rows,
-            top_k=min(round(row.value), weights.size) if spec.takes == "k" else None,
+            top_k=min(round(counts.value), weights.size) if spec.takes == "k" else None,
             class_weights=weights if spec.balanced else None,
-            class_thresholds=None if by_class is None else np.array(by_class.thresholds[index]),
-            max_size=table.max_size,
+            class_thresholds=thresholds.by_class[index].thresholds() if spec.by_class else None,
+            max_size=table.max_size if thresholds.limits_sizes else None,
             macro_weight=self.macro_weight if spec.balanced else None,
-            achieved=row.size,
-            ties=row.ties,
+            achieved=counts.size_sum / table.rows,
+            ties=counts.ties,
+            guarantee=thresholds.guarantee,
+            counts=counts,
             table=table,
-            row=row,
+            classes=weights.size,
             size_bins=self.size_bins,
             measured=self.measured,
             evidence=self._evidence(table),

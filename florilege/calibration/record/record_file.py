@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from florilege.calibration.record.figures import Row
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.record.schema import Row
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.scores import score_name
 from florilege.calibration.threshold import threshold_text

@@ -2,103 +2,69 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, make_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from types import GenericAlias
-from typing import Any, Literal, get_type_hints
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.photo_groups import MadeFrom
 from florilege.calibration.rules import RULES
 from florilege.calibration.rules.label_noise import LabelNoise
+from florilege.calibration.validation import Floats
 from florilege.calibration.view import Scoring, View
 from florilege.errors import BundleError
 from florilege.models.class_lists import RegionList
 
-SCHEMA_VERSION = 8
-Verb = Literal["calibrate", "evaluate"]
+SCHEMA_VERSION = 9
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One threshold and its figures.
+class Counts(NamedTuple):
+    """One threshold and what was counted of its sets, in the order of the file.
 
-    To add a figure, add it here and to :meth:`figures`, and measure it in
-    :func:`florilege.calibration.calibrate.threshold_tables.row_of`; the record (:class:`Columns`)
-    and the commands follow. For the server's answers, add it to ``OperatingPoint.estimates``, and
-    to ``SetInfo`` and ``Point`` in the schemas of the server.
+    A record holds thousands of them, so it stores whole numbers, and no figure that follows from
+    them: :func:`.figures.row_of` computes those.
     """
 
     value: float  # the requested K or coverage
     lambda_val: float | None  # the threshold; None for ``top_k``
-    size: float  # mean set size, with its 95 % interval
-    size_low: float
-    size_high: float
-    size_deviation: float  # standard deviation of the set size
-    hit_rate: float | None  # with its 95 % interval; None where the photos have no labels
-    hit_low: float | None
-    hit_high: float | None
-    hit_rows: float | None  # independent rows that would give an interval as wide
-    chance: (
-        float | None
-    )  # share of sets with a class drawn from the label's group; None if labels are right
-    macro_hit_rate: float | None  # mean over classes; None where labels are wrong
-    empty_rate: float  # share of empty sets
+    size_sum: int  # classes in all sets
+    size_squares: int  # sum of the squared sizes
+    size_rows: float  # independent rows that would tell the mean size as well
+    hit_rows: float | None  # the same for the hit rate; None where the photos have no labels
     ties: int  # scores kept beyond the rank
-    size_histogram: tuple[int, ...]  # sets in each bin of ``size_bins``, without trailing zeros
-    hit_histogram: tuple[int, ...]  # how many of them hold the true class; empty without labels
-
-    def figures(self, verb: Verb) -> dict[str, Any]:
-        """The figures that a command prints, by name; intervals are named ``NAME_ci95``."""
-        figures = {
-            "mean_set_size": self.size,
-            "mean_set_size_ci95": (self.size_low, self.size_high),
-            "hit_rate": self.hit_rate,
-            "hit_rate_ci95": None if self.hit_rate is None else (self.hit_low, self.hit_high),
-        }
-        if verb == "evaluate":
-            return figures | {"macro_hit_rate": self.macro_hit_rate, "empty_rate": self.empty_rate}
-        return figures | {"empty_rate": self.empty_rate, "ties": self.ties}
-
-
-_Columns: Any = make_dataclass(
-    "_Columns",
-    [(name, GenericAlias(tuple, (kind, ...))) for name, kind in get_type_hints(Row).items()],
-    kw_only=True,
-    frozen=True,
-)
-
-
-class Columns(_Columns):  # type: ignore[misc]  # its fields are those of Row
-    """Rows stored by column: each field of :class:`Row` as a tuple of values."""
-
-    def __post_init__(self) -> None:
-        rows = len(self.value)
-        for name, column in vars(self).items():
-            if len(column) != rows:
-                raise ValueError(f"column {name} has {len(column)} entries, value has {rows}")
-
-    def row(self, index: int) -> Row:
-        """The threshold at ``index``."""
-        return Row(**{entry.name: getattr(self, entry.name)[index] for entry in fields(Row)})
-
-    @classmethod
-    def of(cls, rows: Sequence[Row]) -> "Columns":
-        """Columns of some rows."""
-        names = (entry.name for entry in fields(Row))
-        return cls(**{name: tuple(getattr(row, name) for row in rows) for name in names})
+    sizes: tuple[int, ...]  # sets in each bin of ``size_bins``, without trailing zeros
+    misses: tuple[int, ...]  # how many of them lack the label, likewise
+    chance: tuple[float, ...] = ()
+    """Where labels are wrong: how many of them would hold a class drawn from the label's group."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByClass:
-    """Thresholds of ``class_coverage``: one per class for each coverage.
+    """Thresholds of ``class_coverage`` for one coverage: one for each class.
+
+    A threshold is subtracted from the weighted score, which is then compared with ``lambda_val``,
+    0.
 
     Attributes:
-        thresholds: For each coverage, the threshold of each class. It is subtracted from the
-            weighted score, which is then compared with ``lambda_val``, 0.
+        lowest: The threshold of every class that has too few photos for one of its own.
+        own: The threshold of each class; None where it is ``lowest``.
     """
 
-    thresholds: tuple[tuple[float, ...], ...]
+    lowest: float
+    own: tuple[float | None, ...]
+
+    @classmethod
+    def of(cls, thresholds: Floats) -> "ByClass":
+        """From the thresholds of all classes, ``(classes,)``."""
+        lowest = float(thresholds.min())
+        own = (None if value == lowest else value for value in thresholds.tolist())
+        return cls(lowest=lowest, own=tuple(own))
+
+    def thresholds(self) -> Floats:
+        """The thresholds of all classes, ``(classes,)``."""
+        return np.array([self.lowest if value is None else value for value in self.own])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,14 +85,46 @@ class CalibratedList(RegionList):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
-    """Thresholds of one rule for one view, and one way to compute scores.
+class Thresholds:
+    """Thresholds of one rule in a table.
 
     Attributes:
         rule: Name of the rule.
         guarantee: The guarantee for new photos; None where figures are only measured.
+        by_class: Those of ``class_coverage``, for each of ``counts``; empty for the other rules.
+        counts: One entry per threshold; ``value`` is K or the coverage, ascending.
+    """
+
+    rule: str
+    guarantee: Guarantee | None
+    by_class: tuple[ByClass, ...]
+    counts: tuple[Counts, ...]
+
+    def __post_init__(self) -> None:
+        by_class = self.rule in RULES and RULES[self.rule].by_class
+        if len(self.by_class) != by_class * len(self.counts):
+            raise ValueError(
+                f"{len(self.by_class)} thresholds by class for {len(self.counts)} of {self.rule!r}"
+            )
+
+    @property
+    def limits_sizes(self) -> bool:
+        """Whether sets hold at most ``max_size`` classes: without a limit no mean is guaranteed."""
+        return self.guarantee is not None and RULES[self.rule].asks == "k"
+
+    @property
+    def values(self) -> list[float]:
+        """The calibrated values of K or the coverage, ascending."""
+        return [counts.value for counts in self.counts]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Thresholds of every rule for one view, and one way to compute scores.
+
+    Attributes:
         view: Photos, list and place of the requests that it is for.
-        scoring: How logits become the scores that it compares.
+        scoring: How logits become the scores that thresholds are compared with.
         rows: Number of photos, or of groups of photos, of the measurement.
         independent: Whether each row shows an observation of its own.
         made_from: What the photos of a group have in common, see
@@ -135,14 +133,11 @@ class Table:
         label_noise: The assumption about wrong labels that thresholds and hit rates are corrected
             for; None where labels are taken as they are.
         min_size: 1 where every set holds its best class, else 0.
-        delta: For ``probability``: the share of calibrations that may break the guarantee.
-        max_size: Larger sets keep only this many best classes; None for no limit.
-        by_class: Thresholds of ``class_coverage``; None for the other rules.
-        columns: One entry per threshold in each; ``value`` is K or the coverage, ascending.
+        delta: For the guarantee ``probability``: the share of calibrations that may break it.
+        max_size: Larger sets under a guaranteed mean size keep only this many best classes.
+        rules: The thresholds of each rule and guarantee.
     """
 
-    rule: str
-    guarantee: Guarantee | None
     view: View
     scoring: Scoring
     rows: int
@@ -151,38 +146,36 @@ class Table:
     candidates: int
     label_noise: LabelNoise | None
     min_size: int
-    delta: float | None
-    max_size: int | None
-    by_class: ByClass | None
-    columns: Columns
+    delta: float
+    max_size: int
+    rules: tuple[Thresholds, ...]
 
     def __post_init__(self) -> None:
-        if (self.guarantee == "probability") != (self.delta is not None):
-            raise ValueError(f"guarantee {self.guarantee!r} conflicts with delta {self.delta}")
-        if (self.by_class is not None) != (self.rule in RULES and RULES[self.rule].by_class):
-            raise ValueError(f"rule {self.rule!r} conflicts with by_class {self.by_class}")
-        if self.by_class is not None and len(self.by_class.thresholds) != len(self.columns.value):
-            levels = len(self.by_class.thresholds)
-            raise ValueError(f"{levels} thresholds by class for {self.columns.value}")
         if (self.made_from is None) != (self.view.photos == 1):
             raise ValueError(f"{self.view} conflicts with made_from {self.made_from!r}")
+        for counts in (counts for rule in self.rules for counts in rule.counts):
+            sets = sum(counts.sizes)
+            if sets != self.rows or not 0 <= sum(counts.misses) <= sets:
+                raise ValueError(
+                    f"{sets} sets and {sum(counts.misses)} misses of {self.rows} rows at "
+                    f"{counts.value:g}"
+                )
 
 
 def dump(content: Any, margin: str = "") -> str:
-    """JSON text of a dataclass, with one line for each list of plain values.
+    """JSON text of a dataclass, with a line for each dataclass in a list.
 
     Equal content gives equal text, and floats have all digits. ``margin`` precedes nested lines.
     """
     if is_dataclass(content) and not isinstance(content, type):
-        entries, brackets = _entries(content, margin + " "), "{}"
-    elif isinstance(content, tuple) and content and is_dataclass(content[0]):
-        entries, brackets = [dump(entry, margin + " ") for entry in content], "[]"
-    else:
-        return json.dumps(content, allow_nan=False, separators=(",", ":"))
-    if not any("\n" in entry or "[" in entry for entry in entries):
-        return f"{brackets[0]}{', '.join(entries)}{brackets[1]}"  # a view, a scoring: one line
-    inside = f",\n{margin} ".join(entries)
-    return f"{brackets[0]}\n{margin} {inside}\n{margin}{brackets[1]}"
+        entries = _entries(content, margin + " ")
+        if not any("\n" in entry for entry in entries):
+            return f"{{{', '.join(entries)}}}"
+        return f",\n{margin} ".join(entries).join((f"{{\n{margin} ", f"\n{margin}}}"))
+    if isinstance(content, tuple) and content and is_dataclass(content[0]):
+        lines = (f"\n{margin} {dump(entry, margin + ' ')}" for entry in content)
+        return f"[{','.join(lines)}\n{margin}]"
+    return json.dumps(content, allow_nan=False, separators=(",", ":"))
 
 
 def _entries(content: Any, margin: str) -> list[str]:

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from florilege.calibration.intervals import effective_by, wilson
-from florilege.calibration.record.schema import Row
+from florilege.calibration.record.figures import Row
 from florilege.calibration.report.diagnostics import Reliability
 from florilege.calibration.report.plot_style import (
     BLUE,

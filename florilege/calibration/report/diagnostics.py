@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
-from florilege.calibration.calibrate.threshold_tables import row_of
+from florilege.calibration.calibrate.threshold_tables import measured_row
 from florilege.calibration.intervals import effective_by
 from florilege.calibration.measurement import Measurement
+from florilege.calibration.record.figures import Row
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.record.schema import Row
 from florilege.calibration.sets import best_class
 from florilege.calibration.validation import Bools, Floats, Ints
 from florilege.calibration.view import PLAIN
@@ -106,7 +106,7 @@ def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
             advance(len(labels))
     sizes, hits = measurement.row_by_row()  # (rows, 1)
     kind = record.score_kind
-    figures = [row_of(measurement, index, k, kind) for index, (_, k) in enumerate(rules)]
+    figures = [measured_row(measurement, index, k, kind) for index, (_, k) in enumerate(rules)]
     best_score, is_true = np.concatenate(best_scores), np.concatenate(best_true)
     effective = effective_by(_bins(best_score), is_true, plants, groups=SCORE_BINS)
     return Diagnostics(

@@ -14,8 +14,8 @@ from florilege.calibration.calibrate.evaluate import Evaluation
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
 from florilege.calibration.measurement import measure_by_shots
 from florilege.calibration.metrics import shot_groups
+from florilege.calibration.record.figures import Row
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.record.schema import Row
 from florilege.calibration.report import diagnostic_plots as charts
 from florilege.calibration.report.diagnostics import Diagnostics, LargeSet, diagnose
 from florilege.calibration.report.html_page import (
@@ -126,11 +126,11 @@ def _over_k(content: _ReportContent) -> Iterator[Markup]:
 
 def _rules(content: _ReportContent) -> Iterator[Markup]:
     rows = []
-    for point, row, _ in (*content.evaluation.rules, *content.evaluation.guaranteed):
+    for point, row, _, macro in (*content.evaluation.rules, *content.evaluation.guaranteed):
         promise = "" if point.guarantee == usual_guarantee(point.rule) else f", {point.guarantee}"
         level = percent(point.coverage) if point.k is None else f"K = {point.k:g}"
         hits = (percent(row.hit_rate), interval(row.hit_low, row.hit_high))
-        shares = (percent(row.macro_hit_rate), percent(row.empty_rate))
+        shares = (percent(macro), percent(row.empty_rate))
         rows.append((f"{point.rule}{promise}", level, f"{row.size:.3f}", *hits, *shares))
     head = ("rule", "asked", "mean size", "hit rate", "95 %", "mean over classes", "empty")
     yield table(head, rows)
@@ -204,8 +204,8 @@ def _shots(content: _ReportContent) -> Iterator[Markup]:
     )
     yield words("Mean over the classes of a group of the hit rate of average_k:")
     rows = (
-        (f"{point.k:g}", *(percent(shots[name]) for name in present), percent(row.macro_hit_rate))
-        for point, row, shots in evaluation.rules
+        (f"{point.k:g}", *(percent(shots[name]) for name in present), percent(macro))
+        for point, _, shots, macro in evaluation.rules
         if point.rule == "average_k"
     )
     yield table(("K", *present, "all classes"), rows)

@@ -91,7 +91,7 @@ def _settings(bundle: Bundle, record: CalibrationRecord, lists: Path) -> dict[st
         ids = "\n".join(bundle.classes.ids[place] for place in region.classes)
         (lists / f"{region.name}.txt").write_text(ids, "utf-8")
     automatic = record.measured.chose_head
-    promised = record.point(PLAIN, record.setting("average_k", None, "probability")).table
+    promised = record.point(PLAIN, record.setting("average_k", None, "probability"))
     return {
         "ks": record.asked_k,
         "coverages": record.asked_coverage,

@@ -5,8 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.record.schema import Table
+from florilege.calibration.record.record import CalibrationRecord, Served
 from florilege.calibration.rules import RULES, usual_guarantee
 from florilege.calibration.view import Setting, View
 from florilege.hooks import MARKER
@@ -61,17 +60,18 @@ def _calibration(record: CalibrationRecord) -> Plain:
         "split": record.measured.split,
         "selection_split": record.measured.selection_split,
         "rejection": None if record.rejection is None else asdict(record.rejection),
-        "tables": [_table(record, table) for table in record.served.values()],
+        "tables": [_table(record, served) for served in record.served.values()],
     }
 
 
-def _table(record: CalibrationRecord, table: Table) -> Plain:
-    settings = (Setting(table.rule, value, table.guarantee) for value in table.columns.value)
+def _table(record: CalibrationRecord, served: Served) -> Plain:
+    table, of_rule = served
+    settings = (Setting(of_rule.rule, value, of_rule.guarantee) for value in of_rule.values)
     points = [record.point(table.view, setting) for setting in settings]
     return {
-        "rule": table.rule,
-        "guarantee": table.guarantee,
-        "usual": table.guarantee == usual_guarantee(table.rule),
+        "rule": of_rule.rule,
+        "guarantee": of_rule.guarantee,
+        "usual": of_rule.guarantee == usual_guarantee(of_rule.rule),
         "images": table.view.photos,
         "list": table.view.list,
         "place": table.view.place,
@@ -80,9 +80,9 @@ def _table(record: CalibrationRecord, table: Table) -> Plain:
         "label_noise": None if table.label_noise is None else asdict(table.label_noise),
         "rows": table.rows,
         "min_size": table.min_size,
-        "max_size": table.max_size,
-        "weighted": RULES[table.rule].balanced,
-        "class_thresholds": None if table.by_class is None else list(table.by_class.thresholds),
+        "max_size": points[0].max_size,
+        "weighted": RULES[of_rule.rule].balanced,
+        "class_thresholds": [one.thresholds().tolist() for one in of_rule.by_class] or None,
         "points": [
             {
                 **Point.of(point, **point.estimates).model_dump(by_alias=True),
@@ -99,10 +99,10 @@ def _table(record: CalibrationRecord, table: Table) -> Plain:
 
 def _weights(record: CalibrationRecord, list_name: str | None) -> list[float] | None:
     """The weights of the balanced rules for all classes, or those of a list; None without them."""
-    for table in record.served.values():
-        if RULES[table.rule].balanced and table.view == View(list=list_name):
-            setting = Setting(table.rule, table.columns.value[0], table.guarantee)
-            weights = record.point(table.view, setting).class_weights
+    for key, served in record.served.items():
+        if RULES[key.rule].balanced and key.view == View(list=list_name):
+            setting = Setting(key.rule, served.thresholds.values[0], key.guarantee)
+            weights = record.point(key.view, setting).class_weights
             return None if weights is None else weights.tolist()
     return None
 

@@ -24,7 +24,6 @@ from florilege.calibration.calibrate.gate import (
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs, bundle_outputs, outputs_of
 from florilege.calibration.comparison import Comparison, compare
 from florilege.calibration.record.record_file import read_record
-from florilege.calibration.record.schema import Columns
 from florilege.calibration.scores import scores
 from florilege.calibration.view import PLAIN
 from florilege.data.sources import open_dataset
@@ -114,13 +113,14 @@ def gate_file(path: Path, text: str) -> str:
 
 def test_a_gate_judges_the_default_k_or_nothing(folder: Path, tmp_path: Path) -> None:
     older = calibrate_bundle(make_bundle(tmp_path / "old").path, str(folder / "d"), ks=[1, 2])
-    tables = [
-        replace(table, columns=Columns.of([table.columns.row(0)]))
-        if table.rule == "average_k" and table.guarantee is None
-        else table
-        for table in older.tables
+    alone = [
+        replace(rule, counts=rule.counts[:1])
+        if (rule.rule, rule.guarantee) == ("average_k", None)
+        else rule
+        for rule in older.tables[0].rules
     ]  # K = 1 alone
-    fewer = replace(older, tables=tuple(tables)).to_json()
+    table = replace(older.tables[0], rules=tuple(alone))
+    fewer = replace(older, tables=(table, *older.tables[1:])).to_json()
     replace_files(tmp_path / "old", {"calibration.json": fewer.encode()})
     flags = ("--baseline", str(tmp_path / "old"))
     assert "\naverage_k 1 " in evaluate(folder, "good", *flags)[1].partition("against")[2]

@@ -60,7 +60,7 @@ def test_thresholds_are_those_of_what_the_runtime_gives(bundle: Path, data: Path
     record = calibrate_bundle(bundle, str(data), head="sccp", score_kind="softmax", **OPENVINO)
     evaluation = evaluate_bundle(bundle, str(data), "val")
     assert evaluation.calibration_id == record.calibration_id
-    rows = {point.k: row for point, row, _ in evaluation.rules if point.rule == "average_k"}
+    rows = {point.k: row for point, row, *_ in evaluation.rules if point.rule == "average_k"}
     for k in record.asked_k:
         assert rows[k].size == record.point(PLAIN, record.setting("average_k", k)).row.size
 

@@ -204,9 +204,9 @@ def test_the_mean_size_on_fresh_photos_of_the_list_is_k_within_its_error() -> No
         )
         source = listed_source(scoring, region)
         [row] = [
-            table.columns.row(0)
-            for table in tabulate(source, plan, plan.ks).tables
-            if table.rule == "average_k"
+            rule.counts[0]
+            for rule in tabulate(source, plan, plan.ks).rules
+            if rule.rule == "average_k"
         ]
         values, _ = among(np.log(fresh.scores).astype(np.float32), fresh.labels, region)
         sizes = sizes_at(row.lambda_val, values)

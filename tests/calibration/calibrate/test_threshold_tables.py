@@ -15,15 +15,15 @@ from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import (
     NO_SCORE,
-    promised_tables,
-    row_of,
+    measured_row,
+    promised_rules,
     tabulate,
 )
 from florilege.calibration.guarantees import THRESHOLDS, BestOfRows, Guarantee, _means_are_below
 from florilege.calibration.measurement import Measurement
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.record.schema import Columns, Table
+from florilege.calibration.record.schema import Thresholds
 from florilege.calibration.rules import RULES, calibrate
 from florilege.calibration.scores import scores
 from florilege.calibration.sets import SetRule
@@ -255,7 +255,7 @@ def test_memory_does_not_grow_with_the_classes() -> None:
         source = Source(blocks=blocks, rows=4000, classes=classes, scoring=scoring)
         plan = CalibrationPlan(classes=classes, ks=(3.0,), coverages=())
         tracemalloc.start()
-        promised_tables(source, plan, np.ones(classes))
+        promised_rules(source, plan, np.ones(classes))
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most
@@ -265,24 +265,23 @@ def test_memory_does_not_grow_with_the_classes() -> None:
 
 def test_damaged_promises_are_refused(record: CalibrationRecord) -> None:
     plain = json.loads(record.to_json())
-    (at,) = [i for i, table in enumerate(plain["tables"]) if table["by_class"] is not None]
-    table = plain["tables"][at]
-    by_class = table["by_class"]
-    short = [thresholds[:-1] for thresholds in by_class["thresholds"]]
-    word = [["0.1", *thresholds[1:]] for thresholds in by_class["thresholds"]]
+    table = plain["tables"][0]
+    (at,) = [i for i, rule in enumerate(table["rules"]) if rule["by_class"]]
+    rule = table["rules"][at]
+    first, *others = rule["by_class"]
     for worse in (
-        {**table, "by_class": None},
-        {**table, "guarantee": "surely"},
-        {**table, "guarantee": "probability"},
-        {**table, "delta": 0.1},
-        {**table, "by_class": {**by_class, "thresholds": by_class["thresholds"][:-1]}},
-        {**table, "by_class": {**by_class, "thresholds": short}},
-        {**table, "by_class": {**by_class, "thresholds": word}},
-        {**table, "by_class": {**by_class, "more": 1}},
-        {name: value for name, value in table.items() if name != "guarantee"},
-        {name: value for name, value in table.items() if name != "by_class"},
+        {**rule, "by_class": []},
+        {**rule, "by_class": None},
+        {**rule, "guarantee": "surely"},
+        {**rule, "by_class": others},
+        {**rule, "by_class": [{**first, "own": first["own"][:-1]}, *others]},
+        {**rule, "by_class": [{**first, "own": ["0.1", *first["own"][1:]]}, *others]},
+        {**rule, "by_class": [{**first, "more": 1}, *others]},
+        {name: value for name, value in rule.items() if name != "guarantee"},
+        {name: value for name, value in rule.items() if name != "by_class"},
     ):
-        tables = [*plain["tables"][:at], worse, *plain["tables"][at + 1 :]]
+        rules = [*table["rules"][:at], worse, *table["rules"][at + 1 :]]
+        tables = [{**table, "rules": rules}, *plain["tables"][1:]]
         with pytest.raises(BundleError, match="calibrate"):
             CalibrationRecord.from_json(json.dumps({**plain, "tables": tables}))
 
@@ -291,27 +290,22 @@ def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
     values = scores(sample_logits()[0], "softmax")
     plan = CalibrationPlan(classes=CLASSES, ks=(1.0, 3.0), coverages=())
 
-    def tables(labels: Ints | None) -> list[Table]:
+    def thresholds(labels: Ints | None) -> list[Thresholds]:
         scoring = Scoring(head="h", score_kind="softmax")
         blocks = [(values, labels)]
         source = Source(blocks=lambda: iter(blocks), rows=ROWS, classes=CLASSES, scoring=scoring)
         rules = tabulate(source, plan, plan.grid, weights=np.arange(1.0, CLASSES + 1))
-        return rules.tables + promised_tables(source, plan, np.ones(CLASSES))
+        return rules.rules + promised_rules(source, plan, np.ones(CLASSES))
 
-    blind, seeing = tables(None), tables(sample_logits()[1])
+    blind, seeing = thresholds(None), thresholds(sample_logits()[1])
     assert len(blind) == 2 + sum(spec.asks == "k" for spec in RULES.values())
-    for without, table in zip(blind, seeing, strict=True):
-        assert None not in table.columns.hit_rate
-        rows = [table.columns.row(index) for index in range(len(table.columns.value))]
-        unknown: dict[str, Any] = dict.fromkeys(
-            ("hit_rate", "hit_low", "hit_high", "hit_rows", "macro_hit_rate")
-        )
-        unknown["hit_histogram"] = ()
-        blank = [replace(row, **unknown) for row in rows]
-        assert without == replace(table, columns=Columns.of(blank))
+    for without, rule in zip(blind, seeing, strict=True):
+        assert None not in [counts.hit_rows for counts in rule.counts]
+        blank = tuple(counts._replace(hit_rows=None, misses=()) for counts in rule.counts)
+        assert without == replace(rule, counts=blank)
     plan = CalibrationPlan(classes=CLASSES, ks=(1.0, 3.0))
     with pytest.raises(ValueError, match="labels"):
-        tables(None)
+        thresholds(None)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +319,7 @@ def test_one_photo_does_not_tell_how_large_sets_are_on_average(rule: str, most: 
     )  # fmt: skip
     measurement = Measurement([one], CLASSES)
     measurement.update(np.array([[0.3, 0.3, 0.3, *[0.1 / (CLASSES - 3)] * (CLASSES - 3)]]))
-    row = row_of(measurement, 0, 3, "softmax")
+    row = measured_row(measurement, 0, 3, "softmax")
     if rule == "top_k":
         assert (row.size, row.size_low, row.size_high) == (3, 3, 3)
     else:

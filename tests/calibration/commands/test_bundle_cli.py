@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from florilege.calibration.commands.bundle_cli import app
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.record.schema import Columns, Row, Table
+from florilege.calibration.record.schema import Counts, Table, Thresholds
 from florilege.calibration.view import PLAIN, View
 from florilege.errors import BundleError, DataError
 from florilege.models.bundle import open_bundle, replace_files
@@ -34,19 +34,23 @@ def calibration(factor: float = 1.0, head: str = "linear", *, labelled: bool = T
     )  # fmt: skip
     usual = record.point(PLAIN, record.setting("average_k"))
 
-    def row(rule: str, value: float) -> Row:
-        return replace(
-            usual.row, value=value, lambda_val=None if rule == "top_k" else factor / (10 * value),
-            size=value + 0.01, hit_rate=1 - 0.1 / value if labelled else None,
+    def counts(rule: str, value: float) -> Counts:
+        return usual.counts._replace(
+            value=value, lambda_val=None if rule == "top_k" else factor / (10 * value),
+            size_sum=round(100 * (value + 0.01)), sizes=(0, 100), misses=(0, round(10 / value)),
+            hit_rows=100.0 if labelled else None,
         )  # fmt: skip
 
     def table(rule: str, *values: float, head: str = head, images: int = 1,
               guarantee: Guarantee | None = None) -> Table:  # fmt: skip
+        thresholds = Thresholds(
+            rule=rule, guarantee=guarantee, by_class=(),
+            counts=tuple(counts(rule, value) for value in values),
+        )  # fmt: skip
         return replace(
-            usual.table, rule=rule, guarantee=guarantee, view=View(photos=images),
+            usual.table, view=View(photos=images), rows=100, rules=(thresholds,),
             scoring=replace(usual.table.scoring, head=head),
             made_from=None if images == 1 else "observations",
-            columns=Columns.of([row(rule, value) for value in values]),
         )  # fmt: skip
 
     tables = (
@@ -121,7 +125,7 @@ def test_inspect_reads_well_also_where_traffic_gave_no_hit_rates(calibrated: str
     assert "2 mean size 2.010 hit rate 0.9500 lambda 0.05" in lines
     assert "1 mean size 1.010 hit rate 0.9000" in lines  # top_k has no threshold
     assert not [line for line in lines if line.startswith("1.1 ")]  # not asked for
-    assert "0.9 mean size 0.910 hit rate 0.8889 lambda 0.111111" in lines  # a coverage
+    assert "0.9 mean size 0.910 hit rate 0.8900 lambda 0.111111" in lines  # a coverage
     assert "seed 7" in lines
     assert any(line.endswith(" model.onnx") and "7 bytes" in line for line in lines)
     replace_files(calibrated, {"calibration.json": calibration(labelled=False)})
@@ -180,8 +184,8 @@ def test_verify_names_every_wrong_file(calibrated: str) -> None:
         ("model.onnx", network({"logits": 1.0}, classes=3), "has 3 classes"),
         ("model.onnx", network({"logits": 1.0}, side=8), "must take `image`"),
         ("calibration.json", b"{", "calibration.json is damaged"),
-        ("calibration.json", b'{"schema_version": 7}', "/b: .* version 7, .*: run `florilege cal"),
-        ("calibration.json", b'{"schema_version": 9}', "/b: .* version 9, .*: update florilege"),
+        ("calibration.json", b'{"schema_version": 8}', "/b: .* version 8, .*: run `florilege cal"),
+        ("calibration.json", b'{"schema_version": 10}', "/b: .* version 10, .*: update florilege"),
         ("model.onnx", network({"logits": 2.0}), "another network .*run `florilege calibrate"),
     ],
 )

@@ -4,7 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from string import Formatter
 from typing import Any, get_args
 
@@ -26,7 +26,7 @@ from florilege.calibration.record.record_file import (
     selection_note,
     updated_files,
 )
-from florilege.calibration.record.schema import ByClass, Columns, Row
+from florilege.calibration.record.schema import ByClass
 from florilege.calibration.record.statement import PHRASES, statement
 from florilege.calibration.rules import RULES, RuleSpec, calibrate
 from florilege.calibration.rules.score_summary import ScoreSummary
@@ -90,8 +90,9 @@ def test_the_round_trip_through_strict_json_is_exact(record: CalibrationRecord) 
     assert again == record
     assert again.to_json() == text
     plain = json.loads(text, parse_constant=refuse)
-    assert plain["schema_version"] == 8
-    assert isinstance(plain["tables"][0]["columns"]["lambda_val"], list)
+    assert plain["schema_version"] == 9
+    counts = record.tables[0].rules[0].counts[0]
+    assert plain["tables"][0]["rules"][0]["counts"][0] == json.loads(json.dumps(counts))
 
 
 def test_the_grid_runs_in_tenths_to_20_and_holds_what_was_asked(record: CalibrationRecord) -> None:
@@ -403,12 +404,13 @@ def test_the_record_stays_small_for_a_thousand_classes_and_two_heads() -> None:
     assert record.photos == (1, 2, 3, 4, 5)
     assert len(record.to_json()) < 300_000
     own = random.random((2, 1081)) / 7  # as if every class had photos for a threshold of its own
-    by_class = ByClass(thresholds=tuple(map(tuple, own.tolist())))
-    tables = (
-        table if table.by_class is None else replace(table, by_class=by_class)
-        for table in record.tables
+    by_class = tuple(map(ByClass.of, own))
+    rules = (
+        replace(rule, by_class=by_class) if rule.by_class else rule
+        for rule in record.tables[0].rules
     )
-    worst = replace(record, tables=tuple(tables))
+    plain = replace(record.tables[0], rules=tuple(rules))
+    worst = replace(record, tables=(plain, *record.tables[1:]))
     assert worst.point(PLAIN, worst.setting("class_coverage", 0.9)).class_thresholds is not None
     assert len(worst.to_json()) < 300_000
 
@@ -462,15 +464,19 @@ def damage(record: CalibrationRecord, **changes: object) -> str:
 
 def test_a_damaged_record_is_refused(record: CalibrationRecord) -> None:
     plain = json.loads(record.to_json())
-    columns = plain["tables"][0]["columns"]
-    worse = {**plain["tables"][0], "columns": {**columns, "size": columns["size"][:-1]}}
+    rules = plain["tables"][0]["rules"]
+    short = {**rules[0], "counts": [rules[0]["counts"][0][:5]]}
+    counts = rules[0]["counts"][0]
+    more = {**rules[0], "counts": [[*counts[:7], [ROWS + 1], *counts[8:]]]}
+    missed = {**rules[0], "counts": [[*counts[:8], [ROWS + 1], *counts[9:]]]}
+    worse = [{**plain["tables"][0], "rules": [rule, *rules[1:]]} for rule in (short, more, missed)]
     texts = [
         "not json",
         "[" * 100_000,
         "[]",
         "{}",
         damage(record, tables=[]),
-        damage(record, tables=[worse]),
+        *(damage(record, tables=[table]) for table in worse),
         damage(record, schema_version=3),
         damage(record, log_ratios=None),  # an earlier version
         json.dumps({name: entry for name, entry in plain.items() if name != "rejection"}),
@@ -500,10 +506,9 @@ def places(plain: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 
 def test_an_entry_of_another_type_is_refused_wherever_it_stands(record: CalibrationRecord) -> None:
-    few = replace(
-        record,
-        tables=tuple(t for t in record.tables if t.rule in ("average_k", "class_coverage"))[:3],
-    )
+    wanted = ("average_k", "class_coverage")
+    rules = tuple(rule for rule in record.tables[0].rules if rule.rule in wanted)
+    few = replace(record, tables=(replace(record.tables[0], rules=rules),))
     text = few.to_json()
     for turn, place in enumerate(places(json.loads(text))):
         plain = json.loads(text)
@@ -534,7 +539,7 @@ def test_the_published_schema_is_that_of_the_record() -> None:
         ('"split": "val"', '"split": "val", "colour": "red"', "measured.colour: "),
         ('"split": "val",', "", "measured.split: .*required"),
         ('"fusion": null', '"fusion": "guess"', r"scoring.fusion: .*number"),
-        ('"schema_version": 8,', "", "schema_version"),
+        ('"schema_version": 9,', "", "schema_version"),
     ],
 )
 def test_a_wrong_entry_is_named_by_its_place(
@@ -557,8 +562,7 @@ def test_every_rule_is_calibrated_with_what_it_promises(record: CalibrationRecor
     assert result == promised | {(name, spec.guarantee) for name, spec in RULES.items()}
 
 
-def test_columns_and_printed_figures_follow_the_fields_of_a_row(record: CalibrationRecord) -> None:
-    assert [entry.name for entry in fields(Columns)] == [entry.name for entry in fields(Row)]
+def test_printed_figures_follow_the_fields_of_a_row(record: CalibrationRecord) -> None:
     row = record.point(PLAIN, record.setting("average_k")).row
     expected = {
         "mean_set_size": row.size,
@@ -570,11 +574,9 @@ def test_columns_and_printed_figures_follow_the_fields_of_a_row(record: Calibrat
     }
     assert expected.items() <= row.figures("calibrate").items()  # all in tests/server/test_figures
     assert "ties" not in row.figures("evaluate")
-    assert row.figures("evaluate")["macro_hit_rate"] == row.macro_hit_rate
-    unlabelled = replace(row, hit_rate=None, hit_low=None, hit_high=None, macro_hit_rate=None)
+    unlabelled = replace(row, hit_rate=None, hit_low=None, hit_high=None)
     figures = unlabelled.figures("calibrate")
     assert figures["hit_rate"] is figures["hit_rate_ci95"] is None
-    assert Columns.of([row, unlabelled]).row(1) == unlabelled
 
 
 def test_an_added_rule_is_calibrated_recorded_and_answered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -594,8 +596,10 @@ def test_an_added_rule_is_calibrated_recorded_and_answered(monkeypatch: pytest.M
 
 
 def test_a_table_of_a_rule_that_is_not_known_yet_is_passed_over(record: CalibrationRecord) -> None:
-    newer = replace(record.tables[0], rule="rule_to_come")
-    result = CalibrationRecord.from_json(replace(record, tables=(newer, *record.tables)).to_json())
+    plain = record.tables[0]
+    newer = replace(plain.rules[0], rule="rule_to_come")
+    tables = (replace(plain, rules=(newer, *plain.rules)), *record.tables[1:])
+    result = CalibrationRecord.from_json(replace(record, tables=tables).to_json())
     assert result.rules == record.rules
     with pytest.raises(NotCalibrated, match="rule_to_come"):
         result.point(PLAIN, result.setting("rule_to_come"))

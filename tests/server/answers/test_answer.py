@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.schema import Columns
 from florilege.calibration.view import PLAIN, View
 from florilege.server.answers.answer import _best_first
 from florilege.server.problems import Code
@@ -170,9 +169,11 @@ def test_several_photos_get_the_default_k_even_if_they_are_not_calibrated_for_it
 ) -> None:
     tables = []
     for table in record.tables:
-        rows = [table.columns.row(at) for at in range(len(table.columns.value))]
-        remaining = [row for row in rows if table.view.photos == 1 or row.value != 3]
-        tables.append(replace(table, columns=Columns.of(remaining)))
+        rules = []
+        for rule in table.rules:
+            remaining = (c for c in rule.counts if table.view.photos == 1 or c.value != 3)
+            rules.append(replace(rule, counts=tuple(remaining)))
+        tables.append(replace(table, rules=tuple(rules)))
     result = ask(replace(record, tables=tuple(tables)), logits(photos=2))
     assert (result.set.k, result.set.calibrated) == (3.0, False)
     assert result.set.lambda_val == record.point(PLAIN, record.setting("average_k", 3)).lambda_val
