@@ -4,7 +4,8 @@
 repetitions of all losses are interleaved and medians compared, so that a busy moment of the machine
 meets all of them. ``--against`` times any other installed loss beside ours, written as
 ``benchmarks.speed.other_losses`` says; it may be given several times. ``--step resnet50`` times a
-whole training step instead.
+whole training step instead. The operators are those that torch's profiler counts in one forward and
+backward pass, without those that an operator calls: on a GPU each is a launch of some microseconds.
 """
 
 import argparse
@@ -75,6 +76,7 @@ class Row:
     seconds: float
     ratio: float
     peak: float  # in (batch x classes) float32
+    operators: int
 
 
 def main() -> None:
@@ -92,8 +94,8 @@ def main() -> None:
         return
     print(f"{_machine(arguments.device)}, batch {BATCH}, forward and backward", end=", ")
     print(f"{arguments.clock} clock\n")
-    print("| loss | classes | k | ms | ratio | goal | peak memory, batch x classes |")
-    print("|---|---|---|---|---|---|---|")
+    print("| loss | classes | k | ms | ratio | goal | peak memory, batch x classes | operators |")
+    print("|---|---|---|---|---|---|---|---|")
     for classes in arguments.classes:
         cases = [
             *cases_of(classes, arguments.k, arguments.device, arguments.losses),
@@ -116,9 +118,19 @@ def measure(
             seconds=median,
             ratio=median / seconds[0],
             peak=peak_bytes(case.step, device) / floats,
+            operators=operators(case.step),
         )
         for case, median in zip(cases, seconds, strict=True)
     ]
+
+
+def operators(step: Step) -> int:
+    """Operators of one step in torch's profiler, without those that another operator calls."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        step()
+    called = [event for event in profile.events() or () if event.name.startswith("aten::")]
+    parents = (event.cpu_parent for event in called)
+    return sum(parent is None or not parent.name.startswith("aten::") for parent in parents)
 
 
 def medians(steps: Sequence[Step], repetitions: int, device: str, clock: Clock) -> list[float]:
@@ -217,6 +229,7 @@ def line(row: Row) -> str:
         f"{row.ratio:.1f}",
         view,
         f"{row.peak:.1f}",
+        str(row.operators),
     )
     return f"| {' | '.join(cells)} |"
 

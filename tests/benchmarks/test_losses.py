@@ -17,13 +17,13 @@ def test_every_loss_runs_at_each_k() -> None:
     assert {case.k for case in cases if case.name == "smooth_top_k"} == {2, 3}
     rows = benchmark.measure(cases, 1, "cpu")
     assert rows[0].ratio == 1
-    assert all(row.seconds > 0 and row.peak > 0 for row in rows)
+    assert all(row.seconds > 0 and row.peak > 0 and row.operators > 0 for row in rows)
 
 
 def test_a_line_marks_what_misses_its_goal() -> None:
     case = benchmark.Case(name="focal", classes=1000, k=None, step=lambda: None)
     for ratio, goal in ((2.4, "| 2.5 |"), (2.6, "| 2.5 ✗ |")):
-        row = benchmark.Row(case=case, seconds=0.001, ratio=ratio, peak=3.0)
+        row = benchmark.Row(case=case, seconds=0.001, ratio=ratio, peak=3.0, operators=9)
         line = benchmark.line(row)
         assert line.startswith(f"| focal | 1,000 |  | 1.000 | {ratio} ")
         assert goal in line

@@ -33,7 +33,7 @@ def whole(labels: Tensor) -> Tensor:
     return labels.long() if labels.dtype == torch.uint8 else labels
 
 
-def _check_batch(logits: Tensor, labels: Tensor) -> Tensor:
+def _check_batch(logits: Tensor, labels: Tensor, *, check_range: bool = True) -> Tensor:
     """Refuse tensors whose shapes or types do not fit; returns the labels, :func:`whole`.
 
     The range of integer labels is checked on the CPU only.
@@ -52,12 +52,17 @@ def _check_batch(logits: Tensor, labels: Tensor) -> Tensor:
         raise ValueError(f"labels must be int64 or floating point, got {labels.dtype}")
     if labels.shape != (batch,):
         raise ValueError(f"labels must have shape ({batch},), got {tuple(labels.shape)}")
-    if batch and on_host(labels):
+    if check_range:
+        _check_range(labels, classes)
+    return labels
+
+
+def _check_range(labels: Tensor, classes: int) -> None:
+    if labels.numel() and on_host(labels):
         lowest, highest = map(int, labels.aminmax())
         if not 0 <= lowest <= highest < classes:
             wrong = lowest if lowest < 0 else highest
             raise ValueError(f"labels must be in [0, {classes - 1}], got {wrong}")
-    return labels
 
 
 class _BatchLabels(NamedTuple):
@@ -65,31 +70,41 @@ class _BatchLabels(NamedTuple):
 
     labels: Tensor  # with 0 in place of ignored ones
     counted: Tensor  # which rows count, bool (batch,)
-    shares: Tensor  # what each row adds to the divisor of the weighted mean, (batch,)
+
+    def shares(self, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """What each row adds to the divisor of the weighted mean, ``(batch,)``.
+
+        The weight of its label; 1, which is the bool itself, without weights or with soft targets.
+        """
+        if weight is None or self.labels.is_floating_point():
+            return self.counted
+        return self.counted * weight.to(dtype)[self.labels]
 
 
 def read_labels(
-    logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int
+    logits: Tensor,
+    labels: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    *,
+    check_range: bool = True,
 ) -> _BatchLabels:
     """Check labels and class weights, and tell which rows count; no row of soft targets is ignored.
 
-    A row counts as much as the weight of its label, or once with soft targets.
+    ``check_range=False`` leaves labels that are no class to a later :func:`checked`.
     """
     if weight is not None and weight.shape != logits.shape[-1:]:
         raise ValueError(
             f"weight must have shape ({logits.shape[-1]},) for these logits, "
             f"got {tuple(weight.shape)}"
         )
-    labels, dtype = whole(labels), working(logits).dtype
+    labels = whole(labels)
     if labels.is_floating_point():
         counted = torch.ones(labels.shape[:1], dtype=torch.bool, device=labels.device)
-        return _BatchLabels(_check_batch(logits, labels), counted, counted.to(dtype))
+        return _BatchLabels(_check_batch(logits, labels), counted)
     counted = labels != ignore_index
-    labels = _check_batch(logits, labels.where(counted, 0))
-    shares = counted.to(dtype)
-    return _BatchLabels(
-        labels, counted, shares if weight is None else shares * weight.to(shares)[labels]
-    )
+    labels = _check_batch(logits, labels.where(counted, 0), check_range=check_range)
+    return _BatchLabels(labels, counted)
 
 
 def checked(logits: Tensor, labels: Tensor, **parameters: Any) -> tuple[Tensor, Tensor]:
@@ -190,7 +205,7 @@ def _are_whole(counts: Tensor) -> bool:
 def _tensor(numbers: Any) -> Tensor | None:
     """A tensor as it is, other numbers as float64; None if they are not numbers."""
     if isinstance(numbers, Tensor):
-        return numbers.detach()
+        return numbers.detach() if numbers.requires_grad else numbers
     try:
         return torch.from_numpy(np.asarray(numbers).astype(np.float64, casting="same_kind"))
     except (TypeError, ValueError):

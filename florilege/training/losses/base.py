@@ -156,12 +156,15 @@ class ExampleLoss(Loss):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Loss of the batch: a scalar, or ``(batch,)`` for ``reduction="none"``."""
-        batch = read_labels(logits, labels, self.weight, self.ignore_index)
+        facts = (logits, labels, self.weight, self.ignore_index)
+        batch = read_labels(*facts, check_range=False)  # the function checks it
         values = self.weighted(logits, batch.labels, self.weight).where(batch.counted, 0.0)
         if self.reduction == "none":
             return values
         total = values.sum()
-        return total if self.reduction == "sum" else _divide(total, batch.shares.sum())
+        if self.reduction == "sum":
+            return total
+        return _divide(total, batch.shares(self.weight, values.dtype).sum())
 
 
 def module_of(function: Callable[..., Tensor], *, head: Head = "linear") -> type[ExampleLoss]:
@@ -220,7 +223,8 @@ def _value_of(module: nn.Module, logits_and_labels: Sequence[Tensor], options: A
 
 def _divide(total: Tensor, count: Tensor) -> Tensor:
     """``total / count``; 0, with a gradient, if nothing was counted."""
-    return total / count.clamp_min(torch.finfo(count.dtype).tiny)
+    least = torch.finfo(count.dtype).tiny if count.is_floating_point() else 1
+    return total / count.clamp_min(least)
 
 
 def ranks() -> int:
@@ -287,29 +291,30 @@ def refuse_second_derivative() -> None:
         raise RuntimeError("this loss has no second derivative: call backward without create_graph")
 
 
-class _GivenGradient(torch.autograd.Function):
+class _GivenGradients(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, _scores: Tensor, values: Tensor, gradient: Tensor, factor: float
-    ) -> Tensor:
-        ctx.save_for_backward(gradient)
+    def forward(ctx: Any, result: tuple[Tensor, ...], factor: float, *_scores: Tensor) -> Tensor:
+        values, *gradients = (
+            result  # in a tuple, torch sees no input that is returned, to be copied
+        )
+        ctx.save_for_backward(*gradients)
         ctx.factor = factor
-        return values.clone()
+        return values
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivative()
-        (gradient,) = ctx.saved_tensors
-        slope = grad * ctx.factor
-        return gradient * (slope.unsqueeze(1) if grad.dim() else slope), None, None, None
+        slope = grad if ctx.factor == 1 else grad * ctx.factor
+        slope = slope.unsqueeze(1) if grad.dim() else slope
+        return None, None, *(gradient * slope for gradient in ctx.saved_tensors)
 
 
-def with_gradient(
-    scores: Tensor, values: Tensor, gradient: Tensor, *, factor: float = 1.0
-) -> Tensor:
-    """``values``, ``(batch,)`` or a scalar, whose gradient to ``scores`` is ``factor * gradient``.
+def with_gradients(values: Tensor, *pairs: tuple[Tensor, Tensor], factor: float = 1.0) -> Tensor:
+    """``values``, ``(batch,)`` or a scalar, with ``factor`` times the gradient given to each score.
 
-    The caller computes both together, so that backward only multiplies.
+    Each pair is scores and their gradient. The caller computes all together, so that backward only
+    multiplies.
     """
-    result: Tensor = _GivenGradient.apply(scores, values, gradient, factor)
+    scores, gradients = zip(*pairs, strict=True)
+    result: Tensor = _GivenGradients.apply((values, *gradients), factor, *scores)
     return result

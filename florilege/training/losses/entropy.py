@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from florilege.training.losses.arguments import checked, working
+from florilege.training.losses.arguments import checked
 from florilege.training.losses.base import ExampleLoss, mix, module_of
 
 
@@ -37,7 +37,7 @@ class CrossEntropy(ExampleLoss, function=cross_entropy):
 
     def weighted(self, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
         """The smoothed share of a label carries the weight of the class it is spread to."""
-        scores = working(logits)
+        scores, labels = checked(logits, labels)
         return F.cross_entropy(
             scores,
             labels.to(scores.dtype) if labels.is_floating_point() else labels,

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from florilege.training.losses.arguments import checked
-from florilege.training.losses.base import module_of, softplus, with_gradient
+from florilege.training.losses.base import module_of, softplus, with_gradients
 from florilege.training.losses.symmetric_polynomials import LARGEST_K, subsets
 
 MIXTURE_ROWS = 1024  # (row, class) pairs of soft targets evaluated together
@@ -175,7 +175,7 @@ def smooth_top_k(
         raise ValueError(f"k must be at most {LARGEST_K} here, got {k}; noised_top_k takes any k")
     evaluate = _smooth_mixture if labels.is_floating_point() else _smooth_value_and_gradient
     values, gradient = evaluate(scores, labels, k, tau, margin)
-    return with_gradient(scores, values, gradient)
+    return with_gradients(values, (scores, gradient))
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from florilege.training.losses.arguments import ClassCounts, checked, count_classes
-from florilege.training.losses.base import mix, module_of, softplus, with_gradient
+from florilege.training.losses.base import mix, module_of, softplus, with_gradients
 
 FLOOR = -70.0  # a class this far below the best adds less than 1e-30 to any sum
 
@@ -21,7 +21,7 @@ def class_margins(class_counts: ClassCounts, max_margin: float, scores: Tensor) 
             f"got {counts.numel()}"
         )
     rarity = counts.amin() / counts.to(scores.device, scores.dtype)
-    return max_margin * rarity.sqrt().sqrt()
+    return max_margin * rarity.pow(0.25)
 
 
 def ldam(
@@ -59,25 +59,25 @@ def ldam(
         tensor([0.9741])
     """
     scores, labels = checked(logits, labels, max_margin=max_margin, scale=scale)
-    margins = class_margins(class_counts, max_margin, scores)
+    shifts = class_margins(class_counts, -max_margin * scale, scores)  # of the scaled label
     if labels.is_floating_point():
-        return _mixture(scores * scale, labels.to(scores.dtype), margins * scale)
-    entropy, gradient = _margin_entropy(scores, labels.unsqueeze(1), margins, scale)
-    return with_gradient(scores, entropy, gradient, factor=scale)
+        return _mixture(scores * scale, labels.to(scores.dtype), shifts)
+    entropy, gradient = _margin_entropy(scores, labels.unsqueeze(1), shifts, scale)
+    return with_gradients(entropy, (scores, gradient), factor=scale)
 
 
 @torch.no_grad()
 def _margin_entropy(
-    scores: Tensor, index: Tensor, margins: Tensor, scale: float
+    scores: Tensor, index: Tensor, shifts: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of scaled scores, that of the label lowered by its margin.
+    """Cross-entropy of scaled scores, that of the label shifted.
 
     The second result times ``scale`` is the gradient. Written out because scores scaled by 30
     give probabilities below 1e-38, and processors are ten times slower on those denormal
     numbers; here none is below ``exp(FLOOR)`` over the number of classes.
     """
     work = scores * scale
-    work.scatter_add_(1, index, margins[index] * -scale)
+    work.scatter_add_(1, index, shifts[index])
     best = work.amax(1, keepdim=True)
     own = work.gather(1, index) - best
     gradient = torch.maximum(work, best + FLOOR, out=work).softmax(1)
@@ -85,7 +85,7 @@ def _margin_entropy(
     return entropy.squeeze(1), gradient.scatter_(1, index, -1.0, reduce="add")
 
 
-def _mixture(scores: Tensor, targets: Tensor, margins: Tensor) -> Tensor:
+def _mixture(scores: Tensor, targets: Tensor, shifts: Tensor) -> Tensor:
     """``sum_c t_c ldam(., c)`` in one pass: the sum over the others is the whole sum less c.
 
     For the largest class that difference would cancel, so its sum is taken without it.
@@ -95,7 +95,7 @@ def _mixture(scores: Tensor, targets: Tensor, margins: Tensor) -> Tensor:
     share = (scores - log_sum).exp().scatter(1, best, 0.0)
     without_best = scores.scatter(1, best, -torch.inf).logsumexp(1, keepdim=True)
     others = (log_sum + torch.log1p(-share)).scatter(1, best, without_best)
-    values = softplus(others - scores + margins)
+    values = softplus(others - scores - shifts)
     return mix(values, targets)
 
 

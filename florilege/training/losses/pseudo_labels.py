@@ -23,10 +23,16 @@ Rows = TypeVar("Rows", int, Tensor)
 class Candidates:
     """The chosen entries of this rank, and how many all ranks chose together."""
 
-    indices: Tensor  # flat positions in this rank's keys that might be chosen, int64, in order
+    indices: Tensor  # flat positions in this rank's keys that might be chosen, int64, largest first
     mask: Tensor  # whether each is chosen, bool
-    total: Tensor  # entries chosen by all ranks, int64
-    largest: Tensor  # the largest values of all ranks, for a window of recent batches
+    total: Tensor  # entries chosen by all ranks, in the type of the keys
+    groups: Sequence[Tensor]  # the largest values of each rank, at least ``at_most``, descending
+    at_most: int
+
+    def largest(self) -> Tensor:
+        """The largest values of all ranks, as many as one rank with the whole batch would keep."""
+        values = torch.cat([*self.groups]).sort(descending=True).values
+        return values[: self.at_most]
 
 
 def candidate_count(average_k: float, rows: Rows) -> Rows:
@@ -38,6 +44,8 @@ def candidate_count(average_k: float, rows: Rows) -> Rows:
     """
     # whole numbers: compiled for any batch, K and ``rows`` are symbols, which no Fraction takes
     beside = int((average_k - 1) * MILLION + 0.5)
+    if beside % MILLION == 0:
+        return beside // MILLION * rows
     return (2 * beside * rows + MILLION) // (2 * MILLION)
 
 
@@ -49,87 +57,77 @@ def select(
     ``-inf`` is never chosen; ``at_most`` is a number that ``count`` does not exceed. ``recent``,
     the largest values of earlier batches, oldest first, compete, but are not chosen.
     """
-    indices = largest(keys, at_most)
-    values = keys[indices]
-    by_rank = _gather(values, at_most, ranks) if ranks > 1 else [values]
-    own = len(recent) + (dist.get_rank() if ranks > 1 else 0)
-    bound, above, ties = _share([*recent, *by_rank], count)
-    mask = (values > bound) | _first(values == bound, ties[own])
-    total = (above + ties)[len(recent) :].sum()
-    # as many as one rank with the whole batch would keep for the next ones
-    largest_values = torch.cat(by_rank).sort(descending=True).values[:at_most]
-    return Candidates(indices=indices, mask=mask, total=total, largest=largest_values)
+    indices, values = largest(keys, at_most)
+    groups, own = [values], 0
+    if ranks > 1:
+        indices, own = indices[:at_most], dist.get_rank()
+        groups = _gather(values[:at_most], at_most, ranks)
+    masks = _choose([*recent, *groups], count)[len(recent) :]
+    return Candidates(
+        indices=indices,
+        mask=masks[own] if ranks == 1 else masks[own][: len(indices)],
+        total=(masks[0] if ranks == 1 else torch.cat([*masks])).sum(dtype=keys.dtype),
+        groups=groups,
+        at_most=at_most,
+    )
 
 
-def _share(groups: Sequence[Tensor], count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A bound for the ``count`` largest of all groups, earlier groups first in a tie.
+def _choose(groups: Sequence[Tensor], count: Tensor) -> Sequence[Tensor]:
+    """For each group, in descending order, which of its values are among the ``count`` largest.
 
-    Then for each group how many of its values are kept above it, and how many of those that equal
-    it, int64 ``(groups,)``. ``-inf`` is never kept.
+    In a tie earlier groups come first.
     """
-    pool = torch.cat([*groups, groups[0].new_full((1,), -torch.inf)])
-    count = torch.minimum(count, (pool > -torch.inf).sum())
-    # if nothing is to be chosen, the bound is above everything
-    ranked = torch.cat([pool.new_full((1,), torch.inf), pool.sort(descending=True).values])
-    bound = ranked.gather(0, count[None])
-    above = torch.stack([(group > bound).sum() for group in groups])
-    ties = torch.stack([(group == bound).sum() for group in groups])
-    before = above.sum() + ties.cumsum(0) - ties
-    return bound, above, torch.minimum(ties, (count - before).clamp_min(0))
+    pool = groups[0] if len(groups) == 1 else torch.cat([*groups])
+    places = torch.arange(len(pool), device=pool.device)
+    if len(groups) > 1:
+        order = pool.sort(descending=True, stable=True).indices
+        places = torch.empty_like(places).scatter_(0, order, places)
+    is_chosen = (places < count) & (pool > -torch.inf)
+    return (
+        [is_chosen] if len(groups) == 1 else torch.split(is_chosen, [len(each) for each in groups])
+    )
 
 
-def largest(keys: Tensor, count: int) -> Tensor:
-    """Positions of the ``count`` largest values in order of position; the first in a tie.
+def largest(keys: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Positions of at least the ``count`` largest values, and those values, in descending order.
 
-    All of ``keys`` if they are no more than ``count``. Only a few are ranked: on a CPU those that
-    reach a bound; elsewhere, where reading their number would stall the device, a fixed number.
+    The first comes first in a tie. Only a few are sorted: on a CPU those that reach a bound;
+    elsewhere, where reading their number would stall the device, a fixed number.
     """
     count = min(count, keys.numel())
     few = _reaching(keys, count) if on_host(keys) else _nearby(keys, count)
-    return few[_largest(keys[few], count)]
+    values, order = keys[few].sort(descending=True, stable=True)
+    return few[order], values
 
 
 def _reaching(keys: Tensor, count: int) -> Tensor:
     """Positions of at least the ``count`` largest values, in order: all that reach a bound.
 
-    At least ``count`` strided chunks have a maximum there. NaN counts as reaching any bound, and
-    everything reaches a bound of NaN.
+    At least ``count`` strided chunks have a maximum there. If a chunk holds NaN there may be fewer:
+    the loss is NaN then whatever is chosen.
     """
     width = keys.numel() // (4 * count) if count else 0
     if width < 2:
         return torch.arange(keys.numel())
-    maxima = keys[: keys.numel() // width * width].view(width, -1).amax(0)
-    below = keys < maxima.topk(count, sorted=False).values.amin()
-    return below.logical_not_().nonzero().flatten()
+    each = keys.numel() // width
+    maxima = keys.unfold(0, each, each).amax(0)
+    return torch.where(keys >= maxima.topk(count, sorted=False).values.amin())[0]
 
 
 def _nearby(keys: Tensor, count: int) -> Tensor:
     """Positions of at least the ``count`` largest values, in order; their number is fixed.
 
-    They lie within the ``count`` chunks whose maxima are largest, or after the last whole chunk.
+    They lie within the ``count`` chunks whose maxima are largest, the first ones in a tie, or after
+    the last whole chunk.
     """
     width = int((keys.numel() / max(1, count)) ** 0.5)
     positions = torch.arange(keys.numel(), device=keys.device)
     if width < 2:
         return positions
-    chunks = positions[: keys.numel() // width * width].view(-1, width)
-    best = _largest(keys[: chunks.numel()].view_as(chunks).amax(1), count)
+    chunks = positions.unfold(0, width, width)
+    maxima = keys.unfold(0, width, width).amax(1)
+    best = maxima.sort(descending=True, stable=True).indices[:count].sort().values
     return torch.cat([chunks[best].flatten(), positions[chunks.numel() :]])
-
-
-def _largest(keys: Tensor, count: int) -> Tensor:
-    if not count:
-        return torch.empty(0, dtype=torch.int64, device=keys.device)
-    bound = keys.topk(count, sorted=False).values.amin()
-    above = keys > bound
-    rank = (above | _first(keys == bound, count - above.sum())).cumsum(0)
-    ranks = torch.arange(1, count + 1, device=keys.device)
-    return torch.searchsorted(rank, ranks).clamp_max(keys.numel() - 1)  # past the end for NaN
-
-
-def _first(mask: Tensor, count: Tensor) -> Tensor:
-    """The first ``count`` true entries of ``mask``, as a mask; bool, one dimension."""
-    return mask & (mask.cumsum(0) <= count)
 
 
 def _gather(values: Tensor, count: int, ranks: int) -> list[Tensor]:

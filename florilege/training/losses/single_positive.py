@@ -118,13 +118,14 @@ def label_term(
     logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int
 ) -> tuple[Tensor, Tensor]:
     """Weighted mean of ``positive_bce``, a scalar, and 1 for each counted row, ``(batch,)``."""
-    labels, counted, shares = read_labels(logits, labels, weight, ignore_index)
+    batch = read_labels(logits, labels, weight, ignore_index)
     scores = working(logits)
+    labels, shares = batch.labels, batch.shares(weight, scores.dtype).to(scores.dtype)
     if labels.is_floating_point():
         weighted = labels if weight is None else labels * weight.to(labels)
         return mean_over_ranks(_positive(scores, weighted), shares), shares
-    values = _positive(scores, labels).where(counted, 0.0)
-    return mean_over_ranks(shares * values, shares), counted.to(scores.dtype)
+    values = _positive(scores, labels).where(batch.counted, 0.0)
+    return mean_over_ranks(shares * values, shares), batch.counted.to(scores.dtype)
 
 
 def surplus(positives: Tensor, counts: Tensor, average_k: float, classes: int) -> Tensor:

@@ -15,7 +15,7 @@ from florilege.training.losses.arguments import (
     read_labels,
     working,
 )
-from florilege.training.losses.base import Head, Loss, over_ranks, ranks, softplus, with_gradient
+from florilege.training.losses.base import Head, Loss, over_ranks, ranks, softplus, with_gradients
 from florilege.training.losses.pseudo_labels import Candidates, candidate_count, select
 
 TINY = 1e-30  # in place of a divisor of 0
@@ -121,9 +121,9 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
         logits = (multi_label_logits, sccp_logits)
         loss, selection = _evaluate(*logits, entries, self.average_k, self.alpha, window)
         if self.recent_batches and self.training:
-            self._recent.append(_Recent(entries.rows, entries.batch, selection.largest))
+            self._recent.append(_Recent(entries.rows, entries.batch, selection.largest()))
         taught = 1 + selection.total / entries.rows
-        self.mean_set_size.copy_(torch.where(entries.rows > 0, taught, self.mean_set_size))
+        self.mean_set_size = torch.where(entries.rows > 0, taught, self.mean_set_size)
         return loss if self.reduction == "mean" else loss * entries.rows
 
     def get_extra_state(self) -> dict[str, Any]:
@@ -141,9 +141,9 @@ class _LabelledEntries:
 
     entries: Tensor  # flat positions, int64 (labels,)
     counted: Tensor  # whether their rows count, bool (labels,)
-    shares: Tensor  # weight of each entry's terms, (labels,)
+    shares: Tensor  # weight of each entry's terms, over all ranks they sum to 1, (labels,)
+    row_shares: Tensor  # the same, summed by row, (batch, 1)
     ceiling: Tensor  # -inf for rows that do not count, else inf, (batch, 1)
-    divisor: Tensor  # scalar, over all ranks
     rows: Tensor  # counted rows of all ranks, int64
     unlabelled: Tensor  # entries of the counted rows that carry no label, over all ranks, int64
     batch: int  # rows of all ranks
@@ -156,33 +156,39 @@ def _read_entries(
 
     On a GPU this waits for the device if targets are soft or there are several ranks.
     """
-    labels, rows_counted, shares = read_labels(logits, labels, weight, ignore_index)
+    label_batch, dtype = read_labels(logits, labels, weight, ignore_index), working(logits).dtype
+    labels, rows_counted = label_batch
     batch, classes = logits.shape
-    rows, divisor = rows_counted.sum(), shares.sum()
+    rows, shares = rows_counted.sum(), label_batch.shares(weight, dtype)
+    divisor = shares.sum(dtype=dtype)
     if labels.is_floating_point():
+        weighted = (labels if weight is None else labels * weight.to(labels)).clamp_min(0).to(dtype)
         entries = (labels.flatten() > 0).nonzero().flatten()
         is_counted = torch.ones_like(entries, dtype=torch.bool)
-        shares = labels.flatten()[entries].to(shares.dtype)
-        if weight is not None:
-            shares = shares * weight.to(shares)[entries % classes]
+        row_shares, shares = weighted.sum(1), weighted.flatten()[entries]
+        unlabelled = rows * classes - is_counted.sum()
     else:
-        entries = torch.arange(batch, device=labels.device) * classes + labels
-        is_counted = rows_counted
-    counts = [divisor, rows, is_counted.sum()]
+        entries = torch.arange(0, labels.numel() * classes, classes, device=labels.device) + labels
+        is_counted = row_shares = rows_counted
+        unlabelled = rows * (classes - 1)
+    counts = [divisor, rows, unlabelled]
     if ranks() > 1:  # one message of float64
         numbers = [*counts, divisor.new_tensor(batch)]
         sums = over_ranks(torch.stack([values.double() for values in numbers]))
         counts = [total.to(count.dtype) for total, count in zip(sums, counts, strict=False)]
         batch = int(sums[-1])
-    divisor, rows, labelled = counts
+    divisor, rows, unlabelled = counts
+    divisor = divisor.clamp_min(TINY)
+    shares = shares / divisor
+    row_shares = row_shares / divisor if labels.is_floating_point() else shares
     return _LabelledEntries(
         entries=entries,
         counted=is_counted,
         shares=shares,
-        ceiling=torch.where(rows_counted, torch.inf, -torch.inf).to(shares.dtype)[:, None],
-        divisor=divisor,
+        row_shares=row_shares.unsqueeze(1),
+        ceiling=torch.where(rows_counted, torch.inf, -torch.inf).to(dtype).unsqueeze(1),
         rows=rows,
-        unlabelled=rows * classes - labelled,
+        unlabelled=unlabelled,
         batch=batch,
     )
 
@@ -202,23 +208,39 @@ def _evaluate(
             f"both heads must have the same shape, got {tuple(multi_label_logits.shape)} "
             f"and {tuple(sccp_logits.shape)}"
         )
-    log_p = F.log_softmax(working(sccp_logits), dim=1)
-    # the keys that rank candidates; a masked class stays above the labels' -inf
-    keys = log_p.detach().clamp_min(torch.finfo(log_p.dtype).min)
+    scores, proposals = working(multi_label_logits), working(sccp_logits)
+    with torch.no_grad():
+        log_p = F.log_softmax(proposals.contiguous(), dim=1)
+        count = candidate_count(average_k, sum((entry.rows for entry in window), entries.rows))
+        at_most = candidate_count(average_k, sum((entry.batch for entry in window), entries.batch))
+        recent = [entry.values.to(log_p) for entry in window]
+        selection = select(_keys(log_p, entries), count, at_most, ranks=ranks(), recent=recent)
+        likelihood, of_proposals = _log_likelihood(log_p, entries)
+        taught, of_scores = _multi_label(scores, entries, selection, alpha)
+        value = taught - likelihood
+    heads = ((scores, of_scores), (proposals, of_proposals))
+    return with_gradients(
+        value * ranks() if ranks() > 1 else value, *heads, factor=ranks()
+    ), selection
+
+
+def _keys(log_p: Tensor, entries: _LabelledEntries) -> Tensor:
+    """What ranks the candidates, flat; a masked class stays above the ``-inf`` of labels."""
+    keys = log_p.clamp_min(torch.finfo(log_p.dtype).min)
     torch.minimum(keys, entries.ceiling, out=keys)
-    keys = keys.view(-1).index_fill_(0, entries.entries, -torch.inf)
-    count = candidate_count(average_k, sum((entry.rows for entry in window), entries.rows))
-    at_most = candidate_count(average_k, sum((entry.batch for entry in window), entries.batch))
-    recent = [entry.values.to(keys) for entry in window]
-    selection = select(keys, count, at_most, ranks=ranks(), recent=recent)
-    scores = working(multi_label_logits)
-    taught = with_gradient(scores, *_multi_label(scores, entries, selection, alpha))
-    proposed = log_p.flatten().index_select(0, entries.entries).masked_fill(~entries.counted, 0)
-    loss = taught - (entries.shares * proposed).sum() / entries.divisor.clamp_min(TINY)
-    return loss * ranks(), selection
+    return keys.view(-1).index_fill_(0, entries.entries, -torch.inf)
 
 
-@torch.no_grad()
+def _log_likelihood(log_p: Tensor, entries: _LabelledEntries) -> tuple[Tensor, Tensor]:
+    """The weighted mean of ``log_p`` of the labels; minus its gradient, which takes its place."""
+    flat = log_p.view(-1)
+    at_label = torch.where(entries.counted, flat[entries.entries], 0.0)
+    value = torch.dot(at_label, entries.shares)  # autocast would round a matmul
+    gradient = log_p.exp_().mul_(entries.row_shares)
+    flat.index_add_(0, entries.entries, entries.shares, alpha=-1)
+    return value, gradient
+
+
 def _multi_label(
     scores: Tensor, entries: _LabelledEntries, selection: Candidates, alpha: float
 ) -> tuple[Tensor, Tensor]:
@@ -227,23 +249,19 @@ def _multi_label(
     Labels, candidates and ignored rows are set to ``-inf``, where the softplus and its slope are
     0, so that only negatives remain: exact, unlike a sum over all minus those few.
     """
-    mask, dtype = selection.mask, scores.dtype
-    negative_scores = scores.contiguous().minimum(entries.ceiling)
-    flat = negative_scores.view(-1)
-    at_label = flat[entries.entries].masked_fill_(~entries.counted, 0)
-    at_chosen = flat[selection.indices]
-    label_share = entries.shares / entries.divisor.clamp_min(TINY)
-    chosen_share = mask * (alpha / selection.total.clamp_min(1).to(dtype))
-    negative_share = alpha / (entries.unlabelled - selection.total).clamp_min(1).to(dtype)
-    # entries not chosen are written back unchanged and may be labels, so labels are masked next
-    flat.index_copy_(0, selection.indices, at_chosen.masked_fill(mask, -torch.inf))
-    flat.index_fill_(0, entries.entries, -torch.inf)
-    at_chosen.masked_fill_(~mask, 0)
-    positives = (label_share * softplus(-at_label)).sum()
-    positives += (chosen_share * softplus(-at_chosen)).sum()
-    negatives = softplus(negative_scores).sum()
-    gradient = negative_scores.sigmoid_().mul_(negative_share)
-    slope = -chosen_share * torch.sigmoid(-at_chosen)
-    flat.index_copy_(0, selection.indices, torch.where(mask, slope, flat[selection.indices]))
-    flat.index_copy_(0, entries.entries, -label_share * torch.sigmoid(-at_label))
-    return positives + negative_share * negatives, gradient
+    negatives = scores.contiguous().minimum(entries.ceiling)
+    flat = negatives.view(-1)
+    positions = torch.cat([entries.entries, selection.indices])
+    is_positive = torch.cat([entries.counted, selection.mask])
+    terms = torch.stack([selection.total, entries.unlabelled - selection.total]).clamp_min(1)
+    of_chosen, of_negative = (alpha / terms).unbind()
+    shares = torch.cat([entries.shares, selection.mask * of_chosen])
+    at = flat[positions]
+    # by the smallest: what is not chosen stays a negative, unless it is a label
+    flat.scatter_reduce_(0, positions, torch.where(is_positive, -torch.inf, at), "amin")
+    log_sigmoid = F.logsigmoid(torch.where(is_positive, at, 0.0))
+    value = softplus(negatives).sum() * of_negative - torch.dot(log_sigmoid, shares)
+    negatives.sigmoid_().mul_(of_negative)
+    # expm1 of it is minus the sigmoid of minus the score
+    flat.index_add_(0, positions, log_sigmoid.expm1_().mul_(shares))
+    return value, negatives

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from florilege.training.losses import pseudo_labels
 from florilege.training.losses.pseudo_labels import (
+    _choose,
     _nearby,
     _reaching,
-    _share,
     candidate_count,
     largest,
     select,
@@ -29,8 +29,7 @@ def by_hand(keys: Sequence[float], count: int) -> list[int]:
 
 def chosen(keys: Tensor, count: int, at_most: int | None = None, **given: Any) -> list[int]:
     result = select(keys, torch.tensor(count), count if at_most is None else at_most, **given)
-    indices: list[int] = result.indices[result.mask].tolist()
-    return indices
+    return sorted(result.indices[result.mask].tolist())
 
 
 @given(values, st.integers(0, 70))
@@ -38,8 +37,9 @@ def chosen(keys: Tensor, count: int, at_most: int | None = None, **given: Any) -
 def test_the_largest_are_those_of_a_full_sort_with_ties_in_order(
     keys: list[float], count: int
 ) -> None:
-    result = largest(torch.tensor(keys, dtype=torch.float64), count)
-    assert result.tolist() == by_hand(keys, count)
+    positions, ranked = largest(torch.tensor(keys, dtype=torch.float64), count)
+    assert sorted(positions[:count].tolist()) == by_hand(keys, count)
+    assert ranked.tolist() == [keys[position] for position in positions.tolist()]
 
 
 @pytest.mark.parametrize("count", [1, 3, 17, 200])
@@ -54,14 +54,14 @@ def test_many_keys_with_few_levels_are_chosen_in_order(
     monkeypatch.setattr(pseudo_labels, "_reaching", way)  # a CPU supports both ways
     keys = torch.randint(levels, (5003,), generator=torch.Generator().manual_seed(1)).float()
     keys[::7], keys[-1] = -torch.inf, levels  # the last is after the last whole chunk
-    assert largest(keys, count).tolist() == by_hand(keys.tolist(), count)
+    assert sorted(largest(keys, count)[0][:count].tolist()) == by_hand(keys.tolist(), count)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_the_largest_are_found_where_no_other_comes_near(count: int) -> None:
     keys = torch.zeros(40 * count)
     keys[:count] = torch.arange(1.0, count + 1)  # each in a chunk of its own
-    assert largest(keys, count).tolist() == list(range(count))
+    assert sorted(largest(keys, count)[0][:count].tolist()) == list(range(count))
 
 
 def test_what_is_minus_infinite_is_never_chosen() -> None:
@@ -79,16 +79,16 @@ def test_fewer_may_be_chosen_than_were_looked_at(keys: list[float], count: int, 
 
 @given(st.lists(values, min_size=1, max_size=4), st.integers(0, 80))
 @settings(max_examples=100, deadline=None)
-def test_shares_are_those_of_one_sort_over_all_groups(
+def test_groups_are_chosen_from_as_one_sort_over_all_would(
     groups: list[list[float]], count: int
 ) -> None:
     everything = [(-value, g) for g, group in enumerate(groups) for value in sorted(group)[::-1]]
     remaining = [entry for entry in sorted(everything)[:count] if entry[0] < torch.inf]
     expected = [sum(g == group for _, group in remaining) for g in range(len(groups))]
-    tensors = [torch.tensor(group, dtype=torch.float64) for group in groups]
-    bound, above, ties = _share(tensors, torch.tensor(count))
-    assert (above + ties).tolist() == expected
-    assert above.tolist() == [int((group > bound).sum()) for group in tensors]
+    ranked = [torch.tensor(sorted(group)[::-1], dtype=torch.float64) for group in groups]
+    masks = _choose(ranked, torch.tensor(count))
+    assert [int(mask.sum()) for mask in masks] == expected
+    assert all(mask.equal(mask.sort(descending=True).values) for mask in masks)  # the largest
 
 
 @pytest.mark.parametrize(
