@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: the collector need not search it during the tests."""
+    """What was imported stays: the collector need not search it, not even when pytest ends."""
     gc.enable()
     gc.freeze()
     if "torch" in sys.modules:
@@ -47,10 +47,6 @@ def _parse_operators_once() -> None:
 
     table = functools.cache(ONNXRegistry.from_torchlib)
     ONNXRegistry.from_torchlib = staticmethod(table)  # type: ignore[method-assign]
-
-
-def pytest_unconfigure() -> None:
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="module")

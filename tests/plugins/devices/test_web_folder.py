@@ -8,6 +8,7 @@ import shutil
 import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.http.cached_responses import BundleInfo
 from florilege.server.settings import Settings
+from tests.chromium import desktop
 from tests.models.pictures import chunk, difference, encode, exif_with_orientation, noise
 from tests.server import garden
 from tests.server.test_rejection_by_features import MINT
@@ -65,13 +67,13 @@ def folder(contents: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory)
 Opened = Callable[[Path], "Page"]
 
 
-@pytest.fixture
-def opened(chromium: Any) -> Iterator[Opened]:
+@contextmanager
+def opener(browser: Any) -> Iterator[Opened]:
     """Opens the page of a folder; the host is its ``host``."""
     closing = []
 
     def open_page(folder: Path) -> "Page":
-        host, context = StaticHost(folder), chromium.new_context(locale="en-GB")
+        host, context = StaticHost(folder), browser.new_context(locale="en-GB")
         closing.extend([context.close, host.close])
         page: Page = context.new_page()
         page.goto(host.url)
@@ -80,6 +82,12 @@ def opened(chromium: Any) -> Iterator[Opened]:
     yield open_page
     for close in closing:
         close()
+
+
+@pytest.fixture
+def opened(chromium: Any) -> Iterator[Opened]:
+    with opener(chromium) as open_page:
+        yield open_page
 
 
 @pytest.fixture(scope="module")
@@ -463,11 +471,12 @@ WAITING = """async () => {
 
 
 @browser
-def test_the_page_can_be_installed(opened: Opened, folder: Path) -> None:
-    page = opened(folder)
-    wait_until(page, READY)
-    session = page.context.new_cdp_session(page)
-    errors = session.send("Page.getInstallabilityErrors")["installabilityErrors"]
+def test_the_page_can_be_installed(chromium: Any, folder: Path) -> None:
+    with desktop(chromium) as whole, opener(whole) as open_page:
+        page = open_page(folder)
+        wait_until(page, READY)
+        session = page.context.new_cdp_session(page)
+        errors = session.send("Page.getInstallabilityErrors")["installabilityErrors"]
     assert [each["errorId"] for each in errors] == ["in-incognito"]  # as all windows of tests
 
 
