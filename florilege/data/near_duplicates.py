@@ -25,7 +25,7 @@ _FREQUENCIES: Final = 8  # along each side; with the lowest one they are 64 bits
 MOST_BITS: Final = 12
 # The same photos agree by .956 or more, the most similar others, a second apart, by .919.
 LEAST_AGREEMENT: Final = 0.94
-_ROWS_AT_ONCE: Final = 256
+_PAIRS_AT_ONCE: Final = 2**22
 _SCALES: Final = tuple(1 + step / 100 for step in range(-6, 7))
 _LARGEST_SHIFT: Final = 9  # of LOOK_SIDE pixels
 _FINER: Final = 4  # shifts are found to a quarter of a pixel: edges half a pixel apart do not agree
@@ -44,7 +44,7 @@ _COSINES: Final = _cosines()
 _BITS: Final = np.left_shift(np.uint64(1), np.arange(64, dtype=np.uint64))
 
 
-def visual_hash(picture: Picture) -> int:
+def visual_hash(picture: Picture | Grey) -> int:
     """64 bits that a photo keeps when it is resized, re-encoded or cropped a little.
 
     ``picture`` is RGB, ``(HASH_SIDE, HASH_SIDE, 3)``. A bit says whether a frequency is stronger
@@ -55,20 +55,22 @@ def visual_hash(picture: Picture) -> int:
         >>> visual_hash(picture) == visual_hash(picture + 20)
         True
     """
-    strength = _COSINES @ _grey(picture) @ _COSINES.T
+    strength = _COSINES @ grey_of(picture) @ _COSINES.T
     strength[0, 0] = 0.0  # the brightness
     return int(_BITS[(strength > np.median(strength)).ravel()].sum())
 
 
-def _grey(picture: Picture) -> Grey:
+def grey_of(picture: Picture | Grey) -> Grey:
+    """The brightness of RGB pixels."""
     grey: Grey = picture.astype(np.float64) @ (0.299, 0.587, 0.114)
     return grey
 
 
 def close_pairs(ours: Hashes, others: Hashes) -> Iterator[tuple[int, int]]:
     """Rows of two lists of hashes that differ in at most ``MOST_BITS`` bits."""
-    for start in range(0, len(ours), _ROWS_AT_ONCE):
-        block = ours[start : start + _ROWS_AT_ONCE, np.newaxis]
+    rows = max(1, _PAIRS_AT_ONCE // max(1, len(others)))
+    for start in range(0, len(ours), rows):
+        block = ours[start : start + rows, np.newaxis]
         near = np.bitwise_count(block ^ others) <= MOST_BITS
         for row, other in zip(*np.nonzero(near), strict=True):
             yield start + int(row), int(other)
@@ -80,7 +82,7 @@ def agreement(one: Picture, other: Picture) -> float:
     Both are RGB, ``(LOOK_SIDE, LOOK_SIDE, 3)``. One may be a crop of the other, so several scales
     and shifts are tried.
     """
-    ours, theirs = _details(_grey(one)), _grey(other)
+    ours, theirs = _details(grey_of(one)), grey_of(other)
     spectra = [ours * _details(_scaled(theirs, scale)).conj() for scale in _SCALES]
     best = int(np.argmax([_peak(spectrum, 1) for spectrum in spectra]))
     return max(_peak(spectrum, _FINER) for spectrum in spectra[max(0, best - 1) : best + 2])

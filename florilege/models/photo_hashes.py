@@ -1,7 +1,8 @@
 """Hashes of the photos that trained a network or chose its checkpoint, stored with the network.
 
 Results on such photos are too optimistic for new photos, whatever their names. A photo is
-identified by its bytes: a copy is recognised, a cropped or re-encoded version is not.
+identified by its bytes. Fingerprints of the training photos also tell copies in other bytes:
+resized, re-encoded or cropped ones.
 """
 
 import hashlib
@@ -10,7 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,8 @@ class PhotoHashes:
     train: NDArray[np.uint64]  # of the training photos, ascending, shape (photos,)
     selection: NDArray[np.uint64]  # of the photos that chose its checkpoint
     complete: bool = True  # false if it started from weights whose photos are unknown
+    # Of the training photos, (photos, words); None if those of some are unknown.
+    fingerprints: NDArray[np.uint64] | None = None
 
     @classmethod
     def of(
@@ -44,20 +47,22 @@ class PhotoHashes:
         return cls(train=_numbers(train), selection=_numbers(selection), complete=complete)
 
     def __or__(self, other: "PhotoHashes") -> "PhotoHashes":
+        parts = [part.fingerprints for part in (self, other) if part.train.size]
+        fingerprints = [part for part in parts if part is not None]
+        every = bool(parts) and len(fingerprints) == len(parts)
         return PhotoHashes(
+            fingerprints=np.unique(np.concatenate(fingerprints), axis=0) if every else None,
             train=np.union1d(self.train, other.train),
             selection=np.union1d(self.selection, other.selection),
             complete=self.complete and other.complete,
         )
 
-    def overlap(self, photos: Iterable[bytes]) -> tuple[int, int]:
-        """How many of ``photos`` trained the network, and how many chose its checkpoint.
+    def trained(self, photos: Iterable[bytes]) -> NDArray[np.bool_]:
+        """Which of ``photos`` trained the network, shape ``(photos,)``.
 
         ``photos`` are SHA-256 digests or results of :func:`photo_hash`.
         """
-        hashes = _numbers(photos, unique=False)
-        train, selection = (np.isin(hashes, known) for known in (self.train, self.selection))
-        return int(train.sum()), int(selection.sum())
+        return np.isin(_numbers(photos, unique=False), self.train)
 
     def chose(self, photos: Iterable[bytes]) -> NDArray[np.bool_]:
         """Which of ``photos`` chose the checkpoint, shape ``(photos,)``."""
@@ -65,8 +70,8 @@ class PhotoHashes:
 
     def to_bytes(self) -> bytes:
         """The content of :data:`PHOTOS`; equal photos give equal bytes."""
-        file = io.BytesIO()
-        np.savez(file, train=self.train, selection=self.selection, complete=np.array(self.complete))
+        file, arrays = io.BytesIO(), vars(self) | {"complete": np.array(self.complete)}
+        np.savez(file, **{name: array for name, array in arrays.items() if array is not None})
         return file.getvalue()
 
     @classmethod
@@ -76,14 +81,24 @@ class PhotoHashes:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 names = ("train", "selection", "complete")
                 train, selection, complete = (np.asarray(file[name]) for name in names)
+                fingerprints = file.get("fingerprints")  # older versions had none
         except _DAMAGED as error:
             raise ValueError(f"not a list of photos: {error}") from error
-        for hashes in (train, selection):
-            if hashes.dtype != np.uint64 or hashes.ndim != 1:
-                raise ValueError(f"hashes must be a row of uint64, got {hashes.dtype}")
+        for hashes, dimensions in ((train, 1), (selection, 1), (fingerprints, 2)):
+            _check_hashes(hashes, dimensions)
         if complete.dtype != np.bool_ or complete.ndim:
             raise ValueError(f"complete must be true or false, got {complete.dtype}")
-        return cls(train=train, selection=selection, complete=bool(complete))
+        return cls(
+            train=train,
+            selection=selection,
+            complete=bool(complete),
+            fingerprints=fingerprints,
+        )
+
+
+def _check_hashes(hashes: NDArray[Any] | None, dimensions: int) -> None:
+    if hashes is not None and (hashes.dtype != np.uint64 or hashes.ndim != dimensions):
+        raise ValueError(f"hashes must be uint64, got {hashes.dtype} of shape {hashes.shape}")
 
 
 def _numbers(photos: Iterable[bytes], *, unique: bool = True) -> NDArray[np.uint64]:

@@ -205,6 +205,8 @@ class _TrainingProcess:
         for hashes, features in zip(photos.hashes.values(), self.features or (), strict=False):
             if features.hashes is not None:
                 hashes[:] = numbers_of(features.hashes)
+            if features.fingerprints is not None:
+                photos.fingerprints[:] = features.fingerprints
         return photos
 
     def frozen_features(self) -> tuple[Features, Features] | None:

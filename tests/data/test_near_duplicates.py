@@ -89,7 +89,7 @@ def test_flat_pictures_agree_with_nothing() -> None:
 
 
 def test_close_pairs_are_those_of_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("florilege.data.near_duplicates._ROWS_AT_ONCE", 3)
+    monkeypatch.setattr("florilege.data.near_duplicates._PAIRS_AT_ONCE", 21)
     random = np.random.default_rng(0)
     ours, others = ([int(x) for x in random.integers(0, 2**63, count)] for count in (10, 7))
     others[2] = ours[4] ^ (2**MOST_BITS - 1)

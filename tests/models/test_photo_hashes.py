@@ -16,12 +16,16 @@ PHOTOS = [bytes([number]) * 100 for number in range(20)]
 HASHES = [photo_hash(photo) for photo in PHOTOS]
 
 
+def overlap(hashes: PhotoHashes, photos: list[bytes]) -> tuple[int, int]:
+    return int(hashes.trained(photos).sum()), int(hashes.chose(photos).sum())
+
+
 def test_a_photo_is_met_under_any_name_and_both_uses_are_counted() -> None:
     hashes = PhotoHashes.of(HASHES[:10], HASHES[8:15])
     again = [hashlib.sha256(photo).digest() for photo in [*PHOTOS[5:12], PHOTOS[5], b"new"]]
-    assert hashes.overlap(again) == (6, 4)
-    assert hashes.overlap([]) == (0, 0)
-    assert PhotoHashes.of().overlap(again) == (0, 0)
+    assert overlap(hashes, again) == (6, 4)
+    assert overlap(hashes, []) == (0, 0)
+    assert overlap(PhotoHashes.of(), again) == (0, 0)
 
 
 def test_what_is_read_is_what_was_written() -> None:
@@ -36,15 +40,30 @@ def test_what_is_read_is_what_was_written() -> None:
 
 def test_a_network_has_met_the_photos_of_those_it_was_made_from() -> None:
     both = PhotoHashes.of(HASHES[:3], HASHES[3:5]) | PhotoHashes.of(HASHES[2:7], complete=False)
-    assert both.overlap(HASHES) == (7, 2)
+    assert overlap(both, HASHES) == (7, 2)
     assert not both.complete
     assert (PhotoHashes.of() | PhotoHashes.of()).complete
 
 
-def test_three_hundred_thousand_photos_take_two_and_a_half_megabytes() -> None:
-    random = np.random.default_rng(0).integers(0, 2**63, 300_000).astype(np.uint64)
-    many = PhotoHashes(train=random[:260_000], selection=random[260_000:])
-    assert len(many.to_bytes()) < 2_420_000
+def test_three_hundred_thousand_photos_take_thirteen_megabytes() -> None:
+    random = np.random.default_rng(0).integers(0, 2**63, (300_000, 5)).astype(np.uint64)
+    hashes, trained = random[:, 0], random[:260_000]
+    many = PhotoHashes(train=hashes[:260_000], selection=hashes[260_000:], fingerprints=trained)
+    assert len(many.to_bytes()) < 12_850_000
+
+
+def test_fingerprints_are_of_all_training_photos_or_unknown() -> None:
+    words = np.arange(20, dtype=np.uint64).reshape(4, 5)
+    hashes = np.arange(4, dtype=np.uint64)
+    one, two = (
+        PhotoHashes(train=hashes[:3], selection=hashes[3:], fingerprints=words[part])
+        for part in (slice(3), slice(1, 4))
+    )
+    again = PhotoHashes.from_bytes((one | two).to_bytes())
+    np.testing.assert_array_equal(again.fingerprints, words)
+    assert (one | PhotoHashes.of(HASHES)).fingerprints is None
+    both = (one | PhotoHashes.of()).fingerprints  # a network without photos adds none
+    np.testing.assert_array_equal(both, words[:3])
 
 
 def _archive(kind: int = zipfile.ZIP_STORED, **members: bytes) -> bytes:
@@ -70,6 +89,8 @@ def _saved(**changes: NDArray[Any]) -> bytes:
         _saved(train=np.array([{}])),
         _saved(complete=np.zeros(3, bool)),
         _saved(complete=np.array("yes")),
+        _saved(fingerprints=np.zeros(5, np.uint64)),
+        _saved(fingerprints=np.zeros((1, 5))),
         _archive(train=npy_of_shape(2**44), selection=b"", complete=b""),
     ],
 )

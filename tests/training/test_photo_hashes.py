@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.view import PLAIN
 from florilege.cli import app
+from florilege.data.copies.fingerprints import WORDS, is_copy, look_at
 from florilege.data.dataset import FileReader
 from florilege.data.sources import open_dataset
 from florilege.errors import BundleError
@@ -41,11 +42,17 @@ def hashes(folder: Path) -> list[bytes]:
     return [photo_hash(photo.read_bytes()) for photo in folder.rglob("*.png")]
 
 
+def overlap(reference: PhotoHashes, folder: Path) -> tuple[int, int]:
+    """How many photos of a folder trained the network, and how many chose it."""
+    photos = hashes(folder)
+    return int(reference.trained(photos).sum()), int(reference.chose(photos).sum())
+
+
 def test_the_run_and_its_bundle_record_its_photos(photos: Path, tmp_path: Path) -> None:
     reference = trained(photos, tmp_path / "run")
     assert (reference.train.size, reference.selection.size, reference.complete) == (36, 15, True)
-    assert reference.overlap(hashes(photos / "train")) == (36, 0)
-    assert reference.overlap(hashes(photos / "val")) == (0, 15)
+    assert overlap(reference, photos / "train") == (36, 0)
+    assert overlap(reference, photos / "val") == (0, 15)
     bundle = export_run(tmp_path / "run", tmp_path / "bundle")
     assert bundle.read(PHOTOS) == (tmp_path / "run" / PHOTOS).read_bytes()
 
@@ -116,7 +123,12 @@ def test_a_run_resumed_in_its_first_epoch_knows_the_photos_of_both_parts(
     assert not (tmp_path / "cut" / PHOTOS).exists()
     with pytest.raises(BundleError, match="has no best"):  # nothing without photos is exported
         export_run(tmp_path / "cut", tmp_path / "bundle")
-    assert set(checkpoint_of(tmp_path / "cut")["photos"]) == {"train", "val", "before"}
+    assert set(checkpoint_of(tmp_path / "cut")["photos"]) == {
+        "train",
+        "val",
+        "fingerprints",
+        "before",
+    }
     train_quietly(small_config(other, **changes), tmp_path / "cut", resume=True)
     assert (tmp_path / "cut" / PHOTOS).read_bytes() == whole.to_bytes()
     assert not checkpoint_of(tmp_path / "cut")["photos"]
@@ -148,7 +160,7 @@ def test_photos_of_the_run_it_started_from_count(
     reference = trained(other, tmp_path / "second", weights=str(weights))
     assert (reference.train.size, reference.selection.size, reference.complete) == (72, 30, True)
     for source in (photos, other):
-        assert reference.overlap(hashes(source)) == (36, 15)
+        assert overlap(reference, source) == (36, 15)
 
 
 def test_photos_of_an_older_run_are_not_known(photos: Path, tmp_path: Path) -> None:
@@ -173,7 +185,20 @@ def test_workers_hash_what_one_process_does(photos: Path, monkeypatch: pytest.Mo
     split = open_dataset(str(photos), splits=["train"]).split("train")
     monkeypatch.setattr(pictures, "CHUNK", 4)
     assert hash_photos(split, workers=2) == hash_photos(split, workers=0)
-    assert sorted(hash_photos(split, workers=0)) == sorted(hashes(photos / "train"))
+    ours = [photo for photo, _ in hash_photos(split, workers=0)]
+    assert sorted(ours) == sorted(hashes(photos / "train"))
+
+
+def test_the_run_knows_what_its_training_photos_show(photos: Path, tmp_path: Path) -> None:
+    reference = trained(photos, tmp_path / "run", epochs=1)
+    assert reference.fingerprints is not None
+    assert reference.fingerprints.shape == (36, WORDS)
+    for split, copies in (("train", 36), ("val", 0)):
+        pictures = [look_at(photo.read_bytes()) for photo in (photos / split).rglob("*.png")]
+        assert sum(is_copy(picture, reference.fingerprints) for picture in pictures) == copies
+    first = PhotoHashes(train=reference.train, selection=reference.selection)
+    assert (first | reference).fingerprints is None  # those of some photos are unknown
+    assert (PhotoHashes.of() | reference).to_bytes() == reference.to_bytes()
 
 
 def test_splits_drawn_with_another_seed_make_no_guarantee(photos: Path, tmp_path: Path) -> None:

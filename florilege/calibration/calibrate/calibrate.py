@@ -148,15 +148,16 @@ def _calibrated(
     if training is not None:
         reference = training_reference(session, training, outputs, score)
     choosing = PhotoOverlap.choosing(bundle, outputs)
-    calibrating = outputs.photos
+    calibrating, pictures = outputs.photos, photos
     if choosing is not None:
         calibrating = list(compress(outputs.photos, ~choosing))
+        pictures = photos.select_rows(np.flatnonzero(~choosing), name=photos.name)
     record = fit_record(
         outputs,
         plan,
         class_counts=bundle.classes.counts,
         choosing=choosing,
-        overlap=PhotoOverlap.of(bundle, photos.name, calibrating),
+        overlap=PhotoOverlap.of(bundle, photos.name, calibrating, pictures),
         reference=reference,
         places=places,
     )
@@ -245,8 +246,13 @@ REASONS: Mapping[Reason, str] = {
 def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
     """Warnings about photos that the network has seen."""
     measured = record.measured
-    overlap = (measured.train_photos, measured.selection_photos, measured.chose_checkpoint)
-    yield from PhotoOverlap(*overlap).warnings(measured.rows)
+    overlap = PhotoOverlap(
+        train_photos=measured.train_photos,
+        selection_photos=measured.selection_photos,
+        chose_checkpoint=measured.chose_checkpoint,
+        near_copies=measured.near_copies,
+    )
+    yield from overlap.warnings(measured.rows)
     points = [*record.requested_points(), *record.promised_points()]
     reasons = dict.fromkeys(reason for point in points for reason in point.certificate.reasons)
     yield from (REASONS[reason] for reason in reasons if reason in REASONS)

@@ -99,7 +99,7 @@ class Evaluation:
 
         ``noise`` is what is assumed of their labels; None takes them as right.
         """
-        bundle, record, outputs, _ = measured
+        bundle, record, outputs, pictures = measured
         requested, promised = record.requested_points(), record.promised_points()
         trained_counts = record.class_counts_from == "train"
         groups = shot_groups(record.class_counts) if trained_counts else {}
@@ -129,7 +129,7 @@ class Evaluation:
             observations=count_plants(outputs.plants),
             label_noise=None if noise is None else noise.noise,
             noise_calibrated=record.measured.label_noise is not None,
-            overlap=PhotoOverlap.of(bundle, outputs.split, outputs.photos),
+            overlap=PhotoOverlap.of(bundle, outputs.split, outputs.photos, pictures),
             rules=tuple(results[: len(requested)]),
             guaranteed=tuple(results[len(requested) :]),
             lists=tuple(lists),
@@ -160,6 +160,7 @@ class Evaluation:
             "guaranteed": [rule.to_plain("evaluate", self.rows) for rule in self.guaranteed],
             "label_noise": None if self.label_noise is None else asdict(self.label_noise),
             "train_photos": self.overlap.train_photos,
+            "near_copies": self.overlap.near_copies,
             "selection_photos": self.overlap.selection_photos,
             "warnings": [
                 *self.overlap.warnings(self.rows),

@@ -1,7 +1,7 @@
 """Photos that trained a network: their features as a reference, their overlap with other photos."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import count
 from typing import Any, NamedTuple
@@ -15,13 +15,17 @@ from florilege.calibration.record.inspection import PROVENANCE
 from florilege.calibration.record.record_file import parse_file
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.validation import Bools
+from florilege.cores import in_order
+from florilege.data.copies.fingerprints import is_copy, look_at
 from florilege.data.dataset import Split, split_name
 from florilege.data.sources import open_dataset
 from florilege.data.split_parts import Part
 from florilege.errors import DataError
 from florilege.models.bundle import Bundle
+from florilege.models.images import ImageError
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes
 from florilege.models.session import FEATURES, Session
+from florilege.progress import progress
 
 TRAIN = "train"
 CHOSEN_ON = "checkpoint_chosen_on"  # in ``provenance.json``: the split that did, or null
@@ -32,6 +36,7 @@ MOST_PHOTOS = 1000
 work of a server, 0.1 ms per photo with 1,000, grows in proportion."""
 
 
+CHECK = "compare them with `florilege data check`"
 REMEDY = "copy or export the bundle again"
 
 
@@ -42,25 +47,30 @@ class PhotoOverlap(NamedTuple):
     selection_photos: int | None = None  # how many chose its checkpoint
     chose_checkpoint: bool | None = None  # whether any did either; None where unknown
     networks: int | None = None  # how many these photos compared; None where nobody counted
+    near_copies: int | None = None  # training photos in other bytes; None where not compared
 
     @classmethod
-    def of(cls, bundle: Bundle, split: str, photos: Iterable[bytes]) -> "PhotoOverlap":
+    def of(
+        cls, bundle: Bundle, split: str, photos: Sequence[bytes], pictures: Split | None = None
+    ) -> "PhotoOverlap":
         """Count the photos, given by their SHA-256, that trained the network or chose it.
 
-        A bundle without hashes was imported, possibly with the name of the split that chose the
+        Those that show a training photo in other bytes count like it; ``pictures`` reads them. A
+        bundle without hashes was imported, possibly with the name of the split that chose the
         checkpoint, or exported by an older version. BundleError if a file is damaged.
         """
         provenance = bundle.read_object(PROVENANCE) if bundle.has(PROVENANCE) else {}
-        counted = provenance.get(NETWORKS)
-        networks = counted if isinstance(counted, int) and counted > 0 else None
+        networks = _compared(provenance)
         if not bundle.has(PHOTOS):
             chose = _declared(provenance, split)
             return cls(chose_checkpoint=chose, networks=networks if chose else 1)
         hashes = parse_file(bundle, PHOTOS, PhotoHashes.from_bytes, REMEDY)
-        train, selection = hashes.overlap(photos)
+        trained, selection = hashes.trained(photos), int(hashes.chose(photos).sum())
+        near = near_copies(pictures, ~trained, hashes.fingerprints)
+        train = int(trained.sum()) + (near or 0)
         overlaps = train > 0 or selection > 0
         chose = overlaps if overlaps or hashes.complete else None
-        return cls(train, selection, chose, networks if selection else 1)
+        return cls(train, selection, chose, networks if selection else 1, near)
 
     @staticmethod
     def choosing(bundle: Bundle, outputs: SplitOutputs) -> Bools | None:
@@ -87,11 +97,53 @@ class PhotoOverlap(NamedTuple):
             "trained the network: figures on them are too optimistic": train,
             "chose the network: hit rates on them are a little too optimistic": selection,
         }
-        return [
+        lines = [
             f"{'all' if photos == rows else f'{photos:,} of the'} {rows:,} photos also {what}"
             for what, photos in uses.items()
             if photos
         ]
+        if self.near_copies:
+            lines.append(
+                f"{self.near_copies:,} of the photos that trained the network are here in other "
+                "bytes, resized, re-encoded or cropped: `florilege data check` names them"
+            )
+        elif self.near_copies is None and train is not None:
+            lines.append(
+                "it is unknown whether photos that trained the network are here in other bytes, "
+                f"resized or cropped: the run is of an older version; train again, or {CHECK}"
+            )
+        return lines
+
+
+def near_copies(
+    pictures: Split | None, among: Bools, fingerprints: NDArray[np.uint64] | None
+) -> int | None:
+    """How many of the photos ``among`` show one with a fingerprint; None if that is unknown.
+
+    A photo that cannot be read is none; whoever scores it reports it.
+    """
+    if pictures is None or fingerprints is None:
+        return None
+    rows = np.flatnonzero(among).tolist()
+
+    def copies(row: int) -> bool:
+        try:
+            return is_copy(look_at(pictures.read(row)), fingerprints)
+        except (ImageError, OSError):
+            return False
+
+    with progress(len(rows), "comparing with training photos") as advance:
+        total = 0
+        for copy in in_order(copies, rows):
+            total += copy
+            advance()
+    return total
+
+
+def _compared(provenance: Mapping[str, Any]) -> int | None:
+    """How many networks the photos of a run compared; None where nobody counted."""
+    counted = provenance.get(NETWORKS)
+    return counted if isinstance(counted, int) and counted > 0 else None
 
 
 def _declared(provenance: Mapping[str, Any], split: str) -> bool | None:

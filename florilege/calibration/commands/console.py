@@ -56,6 +56,7 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
         "rows": measured.rows,
         "observations": measured.observations,
         "train_photos": measured.train_photos,
+        "near_copies": measured.near_copies,
         "selection_photos": measured.selection_photos,
         "selection_split": measured.selection_split,
         "label_noise": None if measured.label_noise is None else asdict(measured.label_noise),

@@ -26,6 +26,8 @@ class Origin:
         observations: Number of plants that these photos show; None where the data do not name them.
         train_photos: How many of these photos also trained the network; None where the bundle lacks
             the hashes of its photos.
+        near_copies: How many of those are here in other bytes, resized, re-encoded or cropped; None
+            where nobody compared them.
         selection_photos: How many of them also chose the checkpoint.
         chose_checkpoint: Whether any of them did either; None where unknown.
         networks: How many networks they compared, such as the epochs of a run; None where nobody
@@ -45,6 +47,7 @@ class Origin:
     decoder: int = 1
     observations: int | None = None
     train_photos: int | None = None
+    near_copies: int | None = None
     selection_photos: int | None = None
     chose_checkpoint: bool | None
     networks: int | None = None

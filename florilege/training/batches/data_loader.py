@@ -118,9 +118,10 @@ def open_sources(
     train, val = dataset.split("train"), dataset.split("val")
     preprocess = config.preprocess
     side = training_side(preprocess.image_size, config.augment.min_area)
-    hashes = (photos or RunPhotos({"train": train, "val": val})).hashes
+    photos = photos or RunPhotos({"train": train, "val": val})
+    hashes, fingerprints = photos.hashes, photos.fingerprints
     decode = partial(decode_for_training, side=side)
-    training = PictureDataset(train, decode, hashes=hashes["train"])
+    training = PictureDataset(train, decode, hashes=hashes["train"], fingerprints=fingerprints)
     validation = PictureDataset(val, partial(load, preprocess=preprocess), hashes=hashes["val"])
     readers = ranks.cores if config.workers is None else config.workers
     free_bytes = config.cache_mb * 2**20 - len(val) * 3 * preprocess.image_size**2

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
+from florilege.data.copies.fingerprints import fingerprint, look_at
 from florilege.data.dataset import Split
 from florilege.data.records import count_of
 from florilege.errors import DataError, UsageError
@@ -25,7 +26,7 @@ from florilege.files import atomic_writer
 from florilege.models.images import DECODER_VERSION, ImageError, decode, read_header
 from florilege.models.photo_hashes import photo_hash
 from florilege.progress import progress
-from florilege.training.batches.run_photos import Hashes, numbers_of
+from florilege.training.batches.run_photos import Fingerprints, Hashes, numbers_of
 
 Picture = NDArray[np.uint8]
 CHUNK: Final = 64
@@ -123,13 +124,14 @@ class PictureDataset(Dataset[Any]):
 
     ``decoder`` turns the bytes of a file into a picture. Pictures come from ``in_memory`` if given,
     else from ``cache``, which needs ``hashes``, else from their files. Whoever reads a file notes
-    its hash in ``hashes``.
+    its hash in ``hashes``, and what the picture shows in ``fingerprints``.
     """
 
     split: Split
     decoder: Callable[[bytes], Any]
     in_memory: Sequence[Picture] | None = None
     hashes: Hashes | None = None
+    fingerprints: Fingerprints | None = None
     cache: PictureCache | None = None
 
     def __len__(self) -> int:
@@ -156,7 +158,11 @@ class PictureDataset(Dataset[Any]):
         def decode() -> Any:
             return self.decoder(self.split.read(row) if photo is None else photo)
 
-        return decode() if self.cache is None else self.cache.read(self.hashes[row], decode)
+        picture = decode() if self.cache is None else self.cache.read(self.hashes[row], decode)
+        if photo is not None and self.fingerprints is not None:
+            whole = Image.fromarray(np.asarray(picture))
+            self.fingerprints[row] = fingerprint(look_at(whole))
+        return picture
 
 
 class UnreadablePictures(DataError):
@@ -182,9 +188,13 @@ def keep_all(pictures: PictureDataset, *, workers: int) -> PictureDataset:
     return replace(pictures, in_memory=read_all(reader, "reading", workers))
 
 
-def hash_photos(split: Split, *, workers: int) -> list[bytes]:
-    """`photo_hash` of every picture of a split, each read once; errors as in `read_all`."""
-    return read_all(PictureDataset(split, photo_hash), "identifying", workers)
+def hash_photos(split: Split, *, workers: int) -> list[tuple[bytes, bytes]]:
+    """`photo_hash` and `fingerprint` of every picture of a split; errors as in `read_all`."""
+    return read_all(PictureDataset(split, _identified), "identifying", workers)
+
+
+def _identified(content: bytes) -> tuple[bytes, bytes]:
+    return photo_hash(content), fingerprint(look_at(content)).tobytes()
 
 
 def read_all(pictures: PictureDataset, activity: str, workers: int) -> list[Any]:

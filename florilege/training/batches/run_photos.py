@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from florilege.data.copies.fingerprints import WORDS
 from florilege.data.dataset import Dataset, Split
 from florilege.models.backbones.architecture import PRETRAINED
 from florilege.models.backbones.weights import Weights
@@ -19,17 +20,22 @@ from florilege.training.loop.distributed import Ranks
 
 Hashes = NDArray[np.uint64]
 """The `photo_hash` of each photo of a split, as a little-endian number; 0 while it is unknown."""
+Fingerprints = NDArray[np.uint64]
+"""The `fingerprint` of each training photo, ``(photos, WORDS)``; 0 while it is unknown."""
 
 _BEFORE: Final = "before"  # beside the names of splits in a checkpoint
+_FINGERPRINTS: Final = "fingerprints"
 
 
-def unknown_hashes(photos: int) -> Hashes:
+def unknown_hashes(photos: int, words: int = 1) -> Hashes:
     """Hashes of photos that are yet to be read, in memory that forked processes share."""
-    return np.frombuffer(mmap.mmap(-1, max(1, 8 * photos)), dtype="<u8", count=photos)
+    count = photos * words
+    hashes = np.frombuffer(mmap.mmap(-1, max(1, 8 * count)), dtype="<u8", count=count)
+    return hashes if words == 1 else hashes.reshape(photos, words)
 
 
 def numbers_of(photos: Sequence[bytes]) -> Hashes:
-    """The results of `photo_hash` as numbers."""
+    """The results of `photo_hash`, or the bytes of fingerprints, as numbers."""
     return np.frombuffer(b"".join(photos), dtype="<u8")
 
 
@@ -47,6 +53,8 @@ class RunPhotos:
 
     def __post_init__(self) -> None:
         self.hashes = {name: unknown_hashes(len(split)) for name, split in self.splits.items()}
+        train = self.splits.get("train", ())
+        self.fingerprints: Fingerprints = unknown_hashes(len(train), WORDS)
 
     @classmethod
     def of(
@@ -64,31 +72,43 @@ class RunPhotos:
         """Let the first process know the photos that the others have read."""
         if self.recorded or ranks.alone:
             return
-        for others in ranks.gather(self.hashes):
+        ours = self._arrays()
+        for others in ranks.gather(ours):
             for name, hashes in others.items():
-                np.maximum(self.hashes[name], hashes, out=self.hashes[name])
+                np.maximum(ours[name], hashes, out=ours[name])
 
-    def all(self, identify: Callable[[Split], list[bytes]]) -> PhotoHashes:
+    def _arrays(self) -> dict[str, NDArray[np.uint64]]:
+        return {**self.hashes, _FINGERPRINTS: self.fingerprints}
+
+    def all(self, identify: Callable[[Split], list[tuple[bytes, bytes]]]) -> PhotoHashes:
         """The hashes of all photos; ``identify`` reads photos that no process has read.
 
         These are those of a run that an older version began.
         """
         for name, split in self.splits.items():
-            rows = np.flatnonzero(self.hashes[name] == 0)
+            unknown = self.hashes[name] == 0
+            if name == "train":
+                unknown |= ~self.fingerprints.any(axis=1)
+            rows = np.flatnonzero(unknown)
             if rows.size:
-                photos = identify(split.select_rows(rows, name=name))
+                photos, fingerprints = zip(
+                    *identify(split.select_rows(rows, name=name)), strict=True
+                )
                 self.hashes[name][rows] = numbers_of(photos)
+                if name == "train":
+                    self.fingerprints[rows] = numbers_of(fingerprints).reshape(-1, WORDS)
         if not self.splits:
             return self.before
         train, val = (np.unique(self.hashes[name]) for name in ("train", "val"))
-        return PhotoHashes(train=train, selection=val) | self.before
+        ours = PhotoHashes(train=train, selection=val, fingerprints=self.fingerprints)
+        return ours | self.before
 
     def state_dict(self) -> dict[str, Tensor]:
         """What a resumed run needs to know; nothing once the photos are recorded."""
         if self.recorded:
             return {}
         before = np.frombuffer(self.before.to_bytes(), dtype=np.uint8)
-        hashes = {name: hashes.view(np.int64) for name, hashes in self.hashes.items()}
+        hashes = {name: hashes.view(np.int64) for name, hashes in self._arrays().items()}
         return {name: torch.tensor(array) for name, array in {**hashes, _BEFORE: before}.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -99,6 +119,7 @@ class RunPhotos:
         """
         if not state:
             return
-        for name, hashes in self.hashes.items():
-            hashes[:] = state[name].numpy().view(np.uint64)
+        for name, hashes in self._arrays().items():
+            if name in state or name in self.hashes:  # older versions had no fingerprints
+                hashes[:] = state[name].numpy().view(np.uint64)
         self.before = PhotoHashes.from_bytes(state[_BEFORE].numpy().tobytes())

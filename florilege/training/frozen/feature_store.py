@@ -45,6 +45,7 @@ class Features:
     values: NDArray[np.float32]  # (stored photos, dimensions), memory-mapped
     rows: NDArray[np.int64]  # the row of ``values`` of each picture, (len(split),)
     hashes: Sequence[bytes] | None = None  # `photo_hash` of each picture
+    fingerprints: NDArray[np.uint64] | None = None  # of training photos, (len(split), words)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from florilege.cores import in_order
+from florilege.data.copies.fingerprints import WORDS, fingerprint, look_at
 from florilege.data.dataset import Split
 from florilege.data.records import count_of
 from florilege.errors import BundleError
@@ -24,7 +25,7 @@ from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork, export_onnx
 from florilege.models.float32 import exact_float32
 from florilege.models.heads import CosineHead
-from florilege.models.images import Preprocess, load
+from florilege.models.images import DECODER_VERSION, Preprocess, load
 from florilege.models.openvino_graph import open_in_openvino
 from florilege.models.output_store import OutputStore, photo_id
 from florilege.models.photo_hashes import photo_hash
@@ -38,11 +39,13 @@ from florilege.training.batches.decoded_pictures import (
     read_all,
     unreadable,
 )
+from florilege.training.batches.run_photos import Fingerprints
 from florilege.training.device import Compute
 from florilege.training.frozen.feature_store import Features
 
 PHOTOS_AT_ONCE: Final = 64
 SMALL_STEP: Final = 2**26
+_FINGERPRINT: Final = "fingerprint"
 
 RowFeatures = tuple[int, NDArray[np.float32] | str]
 """A row of a split with the features of its picture, or with why it cannot be read."""
@@ -82,7 +85,23 @@ class FrozenBackbone:
             with new_folder_lock(self.folder, failure, "; name another folder with --features"):
                 store = OutputStore(self.folder, widths)  # others may have added some
                 self._add(store, split, ids)
-        return Features(split, store.values(FEATURES), store.rows_of(ids), hashes)
+        fingerprints = self._fingerprints(split, ids) if split.name == "train" else None
+        return Features(split, store.values(FEATURES), store.rows_of(ids), hashes, fingerprints)
+
+    def _fingerprints(self, split: Split, ids: list[bytes]) -> Fingerprints:
+        """What the photos show, stored beside the features of all networks.
+
+        Rows of the store are float32; the bits of two of them are one word.
+        """
+        folder = self.folder.parent / f"fingerprints-{DECODER_VERSION}"
+        store = OutputStore(folder, {_FINGERPRINT: 2 * WORDS})
+        row_of = dict(zip(ids, range(len(ids)), strict=True))
+        if missing := store.missing(row_of):
+            rows = [row_of[photo] for photo in missing]
+            pictures = in_order(lambda row: fingerprint(look_at(split.read(row))), rows)
+            words = np.stack(list(pictures))
+            store.add(missing, {_FINGERPRINT: words.view("<f4")})
+        return store.values(_FINGERPRINT)[store.rows_of(ids)].view("<u8")
 
     def _add(self, store: OutputStore, split: Split, ids: list[bytes]) -> None:
         first_row = dict(zip(reversed(ids), reversed(range(len(ids))), strict=True))

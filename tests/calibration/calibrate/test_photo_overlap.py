@@ -2,9 +2,11 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
@@ -12,13 +14,16 @@ from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.certificate import Reason
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.view import PLAIN
+from florilege.data.copies.fingerprints import fingerprint, look_at
 from florilege.errors import BundleError
 from florilege.models.bundle import Bundle, replace_files
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
 from tests.calibration.command_line import run
 from tests.calibration.small_bundle import CLASSES, make_bundle
+from tests.data.test_near_duplicates import changed, encoded, scene
 
 ROWS = 12
+SCENES = range(3)  # which also trained the network
 NAMED: dict[str, Any] = {"head": "sccp", "score_kind": "softmax"}
 
 
@@ -35,7 +40,8 @@ def bundle(tmp_path: Path, data: Path) -> Bundle:
     )
     copy = make_bundle(tmp_path / "b")
     papers = b'{"data": "d", "checkpoint_chosen_on": "val"}'
-    hashes = PhotoHashes.of(train, val).to_bytes()
+    words = np.stack([fingerprint(look_at(encoded(scene(seed)))) for seed in SCENES])
+    hashes = replace(PhotoHashes.of(train, val), fingerprints=words).to_bytes()
     return replace_files(copy.path, {"provenance.json": papers, PHOTOS: hashes})
 
 
@@ -75,6 +81,40 @@ def test_one_photo_of_training_is_enough(tmp_path: Path, bundle: Bundle, data: P
     record = calibrated(bundle, tmp_path / "other", "test")
     assert record.measured.train_photos == 1
     assert not record.point(PLAIN, record.setting("coverage")).guaranteed
+
+
+def test_a_copy_in_other_bytes_counts_like_a_photo_of_training(
+    tmp_path: Path, bundle: Bundle, data: Path
+) -> None:
+    folder = tmp_path / "other" / "test" / "c0"
+    shutil.copytree(data / "test", folder.parent)
+    (folder / "half.jpg").write_bytes(changed(scene(0), "halved"))
+    (folder / "cut.jpg").write_bytes(changed(scene(1), "cropped"))
+    (folder / "wind.jpg").write_bytes(encoded(scene(2, moved=6.0)))
+    shutil.copy(data / "train" / "c0" / "000.png", folder / "new.png")
+    record = calibrated(bundle, tmp_path / "other", "test")
+    assert (record.measured.train_photos, record.measured.near_copies) == (3, 2)
+    point = record.point(PLAIN, record.setting("coverage"))
+    assert not point.guaranteed
+    assert "since 3 of the photos also trained" in point.statement
+    told = " ".join(cautions(record))
+    assert "3 of the 76 photos also trained" in told
+    assert "2 of the photos that trained the network are here in other bytes" in told
+    result = evaluate_bundle(bundle.path, str(tmp_path / "other"), "test")
+    assert (result.overlap.train_photos, result.overlap.near_copies) == (3, 2)
+
+
+def test_of_an_older_run_it_is_unknown_whether_photos_are_copies(
+    bundle: Bundle, data: Path
+) -> None:
+    hashes = PhotoHashes.from_bytes(bundle.read(PHOTOS))
+    older = replace_files(bundle.path, {PHOTOS: replace(hashes, fingerprints=None).to_bytes()})
+    record = calibrated(older, data, "test")
+    assert (record.measured.train_photos, record.measured.near_copies) == (0, None)
+    assert record.point(PLAIN, record.setting("coverage")).guaranteed
+    assert "unknown whether photos that trained the network are here in other bytes" in " ".join(
+        cautions(record)
+    )
 
 
 @pytest.mark.parametrize("split", ["val", "val:0-0.5"])

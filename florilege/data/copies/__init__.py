@@ -1,0 +1,1 @@
+"""Copies of photos in other bytes: fingerprints that travel with a network."""
