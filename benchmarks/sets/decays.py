@@ -22,7 +22,7 @@ import argparse
 import csv
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 
-from benchmarks.sets.head_methods import BLEND, FIRST_SEED, OWN, SIZES, Bench, average_k_accuracies
+from benchmarks.sets.head_methods import BLEND, FIRST_SEED, OWN, SIZES, Bench, average_k_hits
 from benchmarks.sets.heads import append, error, joined
 from florilege.calibration.calibrate.calibration_settings import TEMPERATURES
 from florilege.calibration.scores import SCORE_KINDS, scores
@@ -94,9 +94,13 @@ def main() -> None:
             began = time.process_time()
             solved = list(solve(bench, labels, method, seed))
             seconds = round(time.process_time() - began, 1)
-            for row in measured(labels, solved, method):
+            for row, hits in measured(labels, solved, method):
                 facts = dict(zip(KEY, key, strict=True))
                 append(result, {**facts, **row, "seconds": seconds})
+                if row["chosen"]:
+                    path = hits_file(words.out, (*key, str(row["val_labels"])))
+                    path.parent.mkdir(exist_ok=True)
+                    np.save(path, hits)
             print(*key, f"{seconds} s", flush=True)
 
 
@@ -222,8 +226,15 @@ def of_others(labels: Labels, method: str) -> Iterator[Solved]:
         yield Solved(parameter, on_val, on_test, None, None)
 
 
-def measured(labels: Labels, solved: Sequence[Solved], method: str) -> Iterator[dict[str, object]]:
-    """A row for each candidate and kind of val."""
+def hits_file(folder: Path, key: Iterable[str]) -> Path:
+    """The file of what a method's choice hits on test, ``(sizes, photos)``."""
+    return folder / "hits" / f"{'+'.join(key)}.npy"
+
+
+def measured(
+    labels: Labels, solved: Sequence[Solved], method: str
+) -> Iterator[tuple[dict[str, object], NDArray[np.bool_]]]:
+    """A row for each candidate and kind of val, with its hits on test."""
     for noisy, val in enumerate((labels.val, labels.noisy_val)):
         if val is None:
             continue
@@ -235,28 +246,31 @@ def measured(labels: Labels, solved: Sequence[Solved], method: str) -> Iterator[
         if method in LOSSES:
             options = [each.noisy if noisy else each.candidate for each in part]
             choice, rises = choose([each for each in options if each is not None], val)
-        for number, (each, (on_val, by_k)) in enumerate(zip(part, figures, strict=True)):
-            ours = each.noisy if noisy else each.candidate
-            yield {
+        for number, (each, (on_val, hits)) in enumerate(zip(part, figures, strict=True)):
+            ours, by_k = each.noisy if noisy else each.candidate, 100 * hits.mean(1)
+            row = {
                 "val_labels": "wrong" if noisy else "clean",
                 "parameter": each.parameter,
                 "chosen": int(number == choice),
                 "rises": int(rises and number == choice),
                 "val": round(on_val, 3),
                 "log_loss": "" if ours is None else round(ours.log_loss, 4),
-                **{f"average_{k}": round(x, 3) for k, x in zip(SIZES, by_k, strict=True)},
+                **{f"average_{k}": round(float(x), 3) for k, x in zip(SIZES, by_k, strict=True)},
             }
+            yield row, hits
 
 
-def at_best_temperature(each: Solved, val: Features, test: Features) -> tuple[float, list[float]]:
-    """Mean accuracy on val, and accuracy by K on test, of the best head, kind and temperature."""
-    best: tuple[float, list[float]] | None = None
+def at_best_temperature(
+    each: Solved, val: Features, test: Features
+) -> tuple[float, NDArray[np.bool_]]:
+    """Mean accuracy on val, and hits on test, of the best head, kind and temperature."""
+    best: tuple[float, NDArray[np.bool_]] | None = None
     for head, kind in itertools.product(each.val, SCORE_KINDS):
         for temperature in TEMPERATURES if kind == "softmax" else (1.0,):
             values = [scores(part[head] / temperature, kind) for part in (each.val, each.test)]
-            on_val = float(np.mean(average_k_accuracies(values[0], val.split.labels)))
+            on_val = 100 * float(average_k_hits(values[0], val.split.labels).mean())
             if best is None or on_val > best[0]:
-                best = on_val, average_k_accuracies(values[1], test.split.labels)
+                best = on_val, average_k_hits(values[1], test.split.labels)
     assert best is not None
     return best
 

@@ -238,14 +238,20 @@ class Choice(NamedTuple):
     sharpness: float  # factor on the logits, one over a temperature
 
 
-def average_k_accuracies(values: NDArray[np.float64], labels: NDArray[np.int64]) -> list[float]:
-    """Average-K accuracy by ``SIZES``, percent, the threshold from these scores themselves.
+def average_k_hits(values: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether the set of each photo holds the truth by ``SIZES``, ``(sizes, photos)``.
 
-    It is 0 where ties at the threshold make sets more than 5 % larger than K.
+    The threshold is that of these scores themselves. No set hits where ties at it make sets more
+    than 5 % larger than K.
     """
     rows, result = np.arange(len(labels)), []
     for k in SIZES:
         inside = average_k(values, average_k=k).sets(values)
         of_size = inside.sum() <= 1.05 * k * len(rows)
-        result.append(100 * float(inside[rows, labels].mean()) if of_size else 0.0)
-    return result
+        result.append(inside[rows, labels] & of_size)
+    return np.array(result)
+
+
+def average_k_accuracies(values: NDArray[np.float64], labels: NDArray[np.int64]) -> list[float]:
+    """Average-K accuracy by ``SIZES``, percent, the threshold from these scores themselves."""
+    return (100 * average_k_hits(values, labels).mean(1)).tolist()

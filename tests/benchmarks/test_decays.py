@@ -35,7 +35,7 @@ def test_each_method_has_its_candidates_and_val_takes_one(bench: Bench, tmp_path
     rows = []
     for method in METHODS:
         candidates = list(solve(bench, labels, method, FIRST_SEED))
-        for row in measured(labels, candidates, method):
+        for row, _ in measured(labels, candidates, method):
             key = {"data": "photos", "method": method, "noise": "0.5", "seed": "100"}
             rows.append({name: str(value) for name, value in {**key, **row}.items()})
     for method, count in zip(METHODS, (len(DECAYS), 1, len(decays.SHRINKAGES)), strict=True):
