@@ -248,7 +248,7 @@ def measured(
             choice, rises = choose([each for each in options if each is not None], val)
         for number, (each, (on_val, hits)) in enumerate(zip(part, figures, strict=True)):
             ours, by_k = each.noisy if noisy else each.candidate, 100 * hits.mean(1)
-            row = {
+            row: dict[str, object] = {
                 "val_labels": "wrong" if noisy else "clean",
                 "parameter": each.parameter,
                 "chosen": int(number == choice),

@@ -254,4 +254,4 @@ def average_k_hits(values: NDArray[np.float64], labels: NDArray[np.int64]) -> ND
 
 def average_k_accuracies(values: NDArray[np.float64], labels: NDArray[np.int64]) -> list[float]:
     """Average-K accuracy by ``SIZES``, percent, the threshold from these scores themselves."""
-    return (100 * average_k_hits(values, labels).mean(1)).tolist()
+    return [100 * float(hits.mean()) for hits in average_k_hits(values, labels)]
