@@ -14,26 +14,16 @@ from typing import NamedTuple, TypeVar
 
 from florilege.cores import in_order
 from florilege.data.dataset import SPLITS
-from florilege.data.near_duplicates import (
-    HASH_SIDE,
-    LOOK_SIDE,
-    hashes_of,
-    same_photos,
-    visual_hash,
-)
-from florilege.data.near_duplicates import (
-    Picture as Pixels,
-)
+from florilege.data.near_duplicates import Picture as Pixels
+from florilege.data.near_duplicates import hashes_of, look_at, same_photos, visual_hash
 from florilege.data.options import parse_options
 from florilege.data.records import Listing, Records, count_of, sort_ids
 from florilege.data.sources import list_whole
 from florilege.data.training_split import noise_groups, with_options
-from florilege.models.images import ImageError, Preprocess, load
+from florilege.models.images import ImageError
 from florilege.progress import progress
 
 _Value = TypeVar("_Value")
-_PREPROCESS = Preprocess(image_size=HASH_SIDE)
-_LOOK = Preprocess(image_size=LOOK_SIDE)
 
 
 @dataclass(frozen=True)
@@ -151,7 +141,7 @@ def _read_picture(split: str, records: Records, row: int) -> _Picture:
     try:
         data = records.read(row)
         sha256 = hashlib.sha256(data).hexdigest()
-        visual = visual_hash(load(data, _PREPROCESS))
+        visual = visual_hash(look_at(data))
     except ImageError as error:
         problem, detail = error.code, str(error)
     except OSError as error:
@@ -235,7 +225,7 @@ def _same_photos(
 ) -> Iterator[tuple[_Picture, _Picture]]:
     @lru_cache(maxsize=1000)
     def look(picture: _Picture) -> Pixels:
-        return load(listing.splits[picture.split].read(picture.row), _LOOK)
+        return look_at(listing.splits[picture.split].read(picture.row))
 
     def looks(row: int, other: int) -> tuple[Pixels, Pixels]:
         return look(ours[row]), look(others[other])

@@ -3,24 +3,19 @@
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
 
 from florilege.cores import in_order
 from florilege.data.near_duplicates import (
-    HASH_SIDE,
     LEAST_AGREEMENT,
-    LOOK_SIDE,
     Picture,
     agreement,
     close_pairs,
     hashes_of,
+    look_at,
     visual_hash,
 )
-from florilege.models.images import ImageError, Preprocess, load
+from florilege.models.images import ImageError
 from florilege.progress import progress
-
-_HASHED: Final = Preprocess(image_size=HASH_SIDE)
-_LOOKED_AT: Final = Preprocess(image_size=LOOK_SIDE)
 
 
 def joined_groups(groups: Sequence[str], paths: Sequence[Path]) -> list[str]:
@@ -63,11 +58,11 @@ def _agree(one: Path, other: Path) -> bool:
 
 def _hash(path: Path) -> int | None:
     try:
-        return visual_hash(load(path.read_bytes(), _HASHED))
+        return visual_hash(look_at(path.read_bytes()))
     except (OSError, ImageError):
         return None
 
 
 @lru_cache(maxsize=1000)  # 28 KB each
 def _picture(path: Path) -> Picture:
-    return load(path.read_bytes(), _LOOKED_AT)
+    return look_at(path.read_bytes())

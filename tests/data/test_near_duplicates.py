@@ -2,25 +2,22 @@
 
 import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from PIL import Image
 
 from florilege.data.checks import check
 from florilege.data.near_duplicates import (
-    HASH_SIDE,
     LEAST_AGREEMENT,
     LOOK_SIDE,
     MOST_BITS,
     agreement,
     close_pairs,
     hashes_of,
+    look_at,
     visual_hash,
 )
-from florilege.models.images import Preprocess, load
 
 SIDE = 240
 
@@ -59,13 +56,8 @@ def changed(image: Image.Image, how: str) -> bytes:
             return encoded(image.crop((0, 0, width - round(0.03 * width), height)))
 
 
-def pictures(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
-    small, large = (load(content, Preprocess(image_size=s)) for s in (HASH_SIDE, LOOK_SIDE))
-    return small, large
-
-
 def bits_apart(one: bytes, other: bytes) -> int:
-    return (visual_hash(pictures(one)[0]) ^ visual_hash(pictures(other)[0])).bit_count()
+    return (visual_hash(look_at(one)) ^ visual_hash(look_at(other))).bit_count()
 
 
 @pytest.mark.parametrize("how", ["re-encoded", "halved", "cropped", "cropped at one side"])
@@ -74,13 +66,13 @@ def test_a_photo_in_other_bytes_agrees_with_itself(how: str) -> None:
         image = scene(seed)
         one, other = encoded(image), changed(image, how)
         assert bits_apart(one, other) <= MOST_BITS
-        assert agreement(pictures(one)[1], pictures(other)[1]) >= LEAST_AGREEMENT
+        assert agreement(look_at(one), look_at(other)) >= LEAST_AGREEMENT
 
 
 def test_another_photo_of_the_same_leaves_does_not() -> None:
     for seed in range(5):
         one, other = encoded(scene(seed)), encoded(scene(seed, moved=6.0))
-        assert agreement(pictures(one)[1], pictures(other)[1]) < LEAST_AGREEMENT - 0.1
+        assert agreement(look_at(one), look_at(other)) < LEAST_AGREEMENT - 0.1
 
 
 def test_flat_pictures_agree_with_nothing() -> None:

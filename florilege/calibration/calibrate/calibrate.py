@@ -246,12 +246,7 @@ REASONS: Mapping[Reason, str] = {
 def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
     """Warnings about photos that the network has seen."""
     measured = record.measured
-    overlap = PhotoOverlap(
-        train_photos=measured.train_photos,
-        selection_photos=measured.selection_photos,
-        chose_checkpoint=measured.chose_checkpoint,
-        near_copies=measured.near_copies,
-    )
+    overlap = PhotoOverlap(*(getattr(measured, name) for name in PhotoOverlap._fields))
     yield from overlap.warnings(measured.rows)
     points = [*record.requested_points(), *record.promised_points()]
     reasons = dict.fromkeys(reason for point in points for reason in point.certificate.reasons)

@@ -15,17 +15,14 @@ from florilege.calibration.record.inspection import PROVENANCE
 from florilege.calibration.record.record_file import parse_file
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.validation import Bools
-from florilege.cores import in_order
-from florilege.data.copies.fingerprints import is_copy, look_at
+from florilege.data.copies.fingerprints import count_copies
 from florilege.data.dataset import Split, split_name
 from florilege.data.sources import open_dataset
 from florilege.data.split_parts import Part
 from florilege.errors import DataError
 from florilege.models.bundle import Bundle
-from florilege.models.images import ImageError
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes
 from florilege.models.session import FEATURES, Session
-from florilege.progress import progress
 
 TRAIN = "train"
 CHOSEN_ON = "checkpoint_chosen_on"  # in ``provenance.json``: the split that did, or null
@@ -36,7 +33,7 @@ MOST_PHOTOS = 1000
 work of a server, 0.1 ms per photo with 1,000, grows in proportion."""
 
 
-CHECK = "compare them with `florilege data check`"
+UNCOMPARED = "the run is of an older version: copies of its photos in other bytes are not known"
 REMEDY = "copy or export the bundle again"
 
 
@@ -66,7 +63,7 @@ class PhotoOverlap(NamedTuple):
             return cls(chose_checkpoint=chose, networks=networks if chose else 1)
         hashes = parse_file(bundle, PHOTOS, PhotoHashes.from_bytes, REMEDY)
         trained, selection = hashes.trained(photos), int(hashes.chose(photos).sum())
-        near = near_copies(pictures, ~trained, hashes.fingerprints)
+        near = count_copies(pictures, ~trained, hashes.fingerprints)
         train = int(trained.sum()) + (near or 0)
         overlaps = train > 0 or selection > 0
         chose = overlaps if overlaps or hashes.complete else None
@@ -108,36 +105,8 @@ class PhotoOverlap(NamedTuple):
                 "bytes, resized, re-encoded or cropped: `florilege data check` names them"
             )
         elif self.near_copies is None and train is not None:
-            lines.append(
-                "it is unknown whether photos that trained the network are here in other bytes, "
-                f"resized or cropped: the run is of an older version; train again, or {CHECK}"
-            )
+            lines.append(UNCOMPARED)
         return lines
-
-
-def near_copies(
-    pictures: Split | None, among: Bools, fingerprints: NDArray[np.uint64] | None
-) -> int | None:
-    """How many of the photos ``among`` show one with a fingerprint; None if that is unknown.
-
-    A photo that cannot be read is none; whoever scores it reports it.
-    """
-    if pictures is None or fingerprints is None:
-        return None
-    rows = np.flatnonzero(among).tolist()
-
-    def copies(row: int) -> bool:
-        try:
-            return is_copy(look_at(pictures.read(row)), fingerprints)
-        except (ImageError, OSError):
-            return False
-
-    with progress(len(rows), "comparing with training photos") as advance:
-        total = 0
-        for copy in in_order(copies, rows):
-            total += copy
-            advance()
-    return total
 
 
 def _compared(provenance: Mapping[str, Any]) -> int | None:

@@ -11,18 +11,20 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
+from florilege.cores import in_order
+from florilege.data.dataset import Split
 from florilege.data.near_duplicates import (
-    HASH_SIDE,
     LOOK_SIDE,
     MOST_BITS,
     Hashes,
     Picture,
     grey_of,
+    look_at,
     visual_hash,
 )
-from florilege.models.images import Preprocess, load
+from florilege.models.images import ImageError
+from florilege.progress import progress
 
 WORDS: Final = 5  # of a fingerprint, eight bytes each
 _FREQUENCIES: Final = 16  # along each side
@@ -35,13 +37,9 @@ _MIDDLE: Final = 0.88  # of the side: what a crop by 6 % and a shift still leave
 _MOST_SIGNS: Final = 10
 _COARSE_SIGNS: Final = 64  # where scale and shift fit only roughly
 _FLAT: Final = 2.0  # standard deviation in grey levels below which a photo shows nothing
-_LOOKED_AT: Final = Preprocess(image_size=LOOK_SIDE)
-
-Layers = NDArray[np.float64]
-"""Cosines of a scaled and shifted row, ``(scales, shifts, frequencies, LOOK_SIDE)``."""
 
 
-def _cosines(scale: float, shift: float) -> Layers:
+def _cosines(scale: float, shift: float) -> NDArray[np.float64]:
     """The frequencies of the middle of a row of pixels, as a matrix over the whole row."""
     fine, half = 3 * _SIDE, LOOK_SIDE * _MIDDLE / scale / 2
     places = LOOK_SIDE / 2 - 0.5 + shift + half * ((np.arange(fine) + 0.5) / fine * 2 - 1)
@@ -50,11 +48,14 @@ def _cosines(scale: float, shift: float) -> Layers:
     rows, resize = np.arange(fine), np.zeros((fine, LOOK_SIDE))
     resize[rows, low], resize[rows, low + 1] = 1 - (places - low), places - low
     angles = np.pi * (2 * np.arange(_SIDE) + 1) * np.arange(_FREQUENCIES)[:, np.newaxis]
-    cosines: Layers = np.cos(angles / (2 * _SIDE)) @ resize.reshape(_SIDE, 3, LOOK_SIDE).mean(1)
+    cosines: NDArray[np.float64] = np.cos(angles / (2 * _SIDE)) @ resize.reshape(
+        _SIDE, 3, LOOK_SIDE
+    ).mean(1)
     return cosines
 
 
-def _layers(scales: Sequence[float], shifts: Sequence[float]) -> Layers:
+def _layers(scales: Sequence[float], shifts: Sequence[float]) -> NDArray[np.float64]:
+    """Cosines of scaled and shifted rows, ``(scales, shifts, frequencies, LOOK_SIDE)``."""
     return np.array([[_cosines(1 + scale, shift) for shift in shifts] for scale in scales])
 
 
@@ -65,11 +66,6 @@ _STEPS: Final = (  # how photos are scaled and shifted, with the signs that may 
 )
 
 
-def look_at(photo: bytes | Image.Image) -> Picture:
-    """A photo as it is compared, RGB, ``(LOOK_SIDE, LOOK_SIDE, 3)``; ImageError if damaged."""
-    return load(photo, _LOOKED_AT)
-
-
 def fingerprint(picture: Picture) -> Hashes:
     """Words by which copies of a photo are recognised, ``(WORDS,)``; never all zero.
 
@@ -78,13 +74,12 @@ def fingerprint(picture: Picture) -> Hashes:
         >>> is_copy(picture, fingerprint(picture)[np.newaxis])
         True
     """
-    signs = _signs(grey_of(picture), _AS_IT_IS)[0]
-    return np.append(np.uint64(_visual_hash(picture)), signs)
+    return np.append(np.uint64(visual_hash(picture)), _signs(grey_of(picture), _AS_IT_IS)[0])
 
 
 def is_copy(picture: Picture, fingerprints: Hashes) -> bool:
     """Whether a picture shows a photo of which a fingerprint is known, ``(photos, WORDS)``."""
-    bits = np.bitwise_count(fingerprints[:, 0] ^ np.uint64(_visual_hash(picture)))
+    bits = np.bitwise_count(fingerprints[:, 0] ^ np.uint64(visual_hash(picture)))
     near, grey = fingerprints[bits <= MOST_BITS, 1:], grey_of(picture)
     if grey.std() < _FLAT:
         return False
@@ -96,12 +91,32 @@ def is_copy(picture: Picture, fingerprints: Hashes) -> bool:
     return len(near) > 0
 
 
-def _visual_hash(picture: Picture) -> int:
-    fine = LOOK_SIDE // HASH_SIDE
-    return visual_hash(picture.reshape(HASH_SIDE, fine, HASH_SIDE, fine, 3).mean((1, 3)))
+def count_copies(
+    photos: Split | None, among: NDArray[np.bool_], fingerprints: Hashes | None
+) -> int | None:
+    """How many photos ``among`` those of a split show one with a fingerprint; None if unknown.
+
+    A photo that cannot be read is no copy; whoever scores it reports it.
+    """
+    if photos is None or fingerprints is None:
+        return None
+    rows = np.flatnonzero(among).tolist()
+
+    def copies(row: int) -> bool:
+        try:
+            return is_copy(look_at(photos.read(row)), fingerprints)
+        except (ImageError, OSError):
+            return False
+
+    copied = 0
+    with progress(len(rows), "comparing with training photos") as advance:
+        for copy in in_order(copies, rows):
+            copied += copy
+            advance()
+    return copied
 
 
-def _signs(grey: NDArray[np.float64], layers: Layers) -> Hashes:
+def _signs(grey: NDArray[np.float64], layers: NDArray[np.float64]) -> Hashes:
     """The signs of all frequencies, ``(scales * shifts * shifts, WORDS - 1)``."""
     words = list[Hashes]()
     for cosines in layers:

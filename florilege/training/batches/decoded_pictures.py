@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from florilege.data.copies.fingerprints import fingerprint, look_at
+from florilege.data.copies.fingerprints import fingerprint
 from florilege.data.dataset import Split
+from florilege.data.near_duplicates import look_at
 from florilege.data.records import count_of
 from florilege.errors import DataError, UsageError
 from florilege.files import atomic_writer

@@ -14,7 +14,8 @@ from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.certificate import Reason
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.view import PLAIN
-from florilege.data.copies.fingerprints import fingerprint, look_at
+from florilege.data.copies.fingerprints import fingerprint
+from florilege.data.near_duplicates import look_at
 from florilege.errors import BundleError
 from florilege.models.bundle import Bundle, replace_files
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
@@ -112,9 +113,7 @@ def test_of_an_older_run_it_is_unknown_whether_photos_are_copies(
     record = calibrated(older, data, "test")
     assert (record.measured.train_photos, record.measured.near_copies) == (0, None)
     assert record.point(PLAIN, record.setting("coverage")).guaranteed
-    assert "unknown whether photos that trained the network are here in other bytes" in " ".join(
-        cautions(record)
-    )
+    assert "copies of its photos in other bytes are not known" in " ".join(cautions(record))
 
 
 @pytest.mark.parametrize("split", ["val", "val:0-0.5"])
