@@ -65,7 +65,7 @@ def _check_range(labels: Tensor, classes: int) -> None:
             raise ValueError(f"labels must be in [0, {classes - 1}], got {wrong}")
 
 
-class _BatchLabels(NamedTuple):
+class BatchLabels(NamedTuple):
     """The labels of a batch, checked."""
 
     labels: Tensor  # with 0 in place of ignored ones
@@ -88,7 +88,7 @@ def read_labels(
     ignore_index: int,
     *,
     check_range: bool = True,
-) -> _BatchLabels:
+) -> BatchLabels:
     """Check labels and class weights, and tell which rows count; no row of soft targets is ignored.
 
     ``check_range=False`` leaves labels that are no class to a later :func:`checked`.
@@ -101,10 +101,10 @@ def read_labels(
     labels = whole(labels)
     if labels.is_floating_point():
         counted = torch.ones(labels.shape[:1], dtype=torch.bool, device=labels.device)
-        return _BatchLabels(_check_batch(logits, labels), counted)
+        return BatchLabels(_check_batch(logits, labels), counted)
     counted = labels != ignore_index
     labels = _check_batch(logits, labels.where(counted, 0), check_range=check_range)
-    return _BatchLabels(labels, counted)
+    return BatchLabels(labels, counted)
 
 
 def checked(logits: Tensor, labels: Tensor, **parameters: Any) -> tuple[Tensor, Tensor]:

@@ -4,20 +4,29 @@ import math
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from florilege.training.losses.arguments import check_parameters, read_labels, whole, working
+from florilege.training.losses.arguments import (
+    BatchLabels,
+    check_average_k,
+    check_parameters,
+    read_labels,
+    whole,
+    working,
+)
 from florilege.training.losses.base import (
     Loss,
     from_ranks,
-    mean_over_ranks,
+    mix,
     over_ranks,
     ranks,
-    refuse_second_derivative,
     softplus,
+    with_gradients,
 )
-from florilege.training.losses.single_positive import expected_positive, label_term, surplus
+from florilege.training.losses.single_positive import expected_positive
 
 OBSERVED = math.log(0.995 / 0.005)  # an observed label starts as almost certain
 UNOBSERVED = math.log(0.6 / 0.4)  # the others start between 0.4 and 0.6
@@ -75,63 +84,94 @@ def role(
             f"estimates must have the shape of the logits {tuple(logits.shape)}, "
             f"got {tuple(estimates.shape)}"
         )
-    settings = (labels, average_k, reg_weight, weight, ignore_index)
-    ours, theirs = working(logits), working(estimates)
-    p, q = torch.sigmoid(ours.detach()), torch.sigmoid(theirs.detach())
-    return (_half(ours, p, q.to(p), *settings) + _half(theirs, q, p.to(q), *settings)) / 2
+    scores = working(logits)
+    theta = working(estimates).to(scores.dtype)
+    batch = read_labels(logits, labels, weight, ignore_index)
+    result = _evaluate(scores, theta, batch, weight, average_k, reg_weight)
+    pairs = ((scores, result.of_scores), (theta, result.of_theta))
+    return with_gradients(result.value, *pairs, factor=ranks())
 
 
-def _half(
+class _Evaluation(NamedTuple):
+    """The loss, and its gradients to this rank's rows of both sides."""
+
+    value: Tensor  # scalar
+    of_scores: Tensor  # (batch, classes)
+    of_theta: Tensor  # (batch, classes)
+    rows: Tensor  # counted rows of all ranks, scalar
+
+
+@torch.no_grad()
+def _evaluate(
     scores: Tensor,
-    own: Tensor,
-    taught: Tensor,
-    labels: Tensor,
+    theta: Tensor,
+    batch: BatchLabels,
+    weight: Tensor | None,
     average_k: float,
     reg_weight: float,
-    weight: Tensor | None,
-    ignore_index: int,
-) -> Tensor:
-    """The loss of one side, a scalar: ``scores``, with their sigmoid ``own``, learn ``taught``."""
-    observed, counts = label_term(scores, labels, weight, ignore_index)
-    entropy, positives = _Agreement.apply(scores, own, taught)
-    agreement = mean_over_ranks(entropy.where(counts > 0, 0.0), counts)
-    excess = surplus(positives, counts, average_k, scores.shape[1])
-    result: Tensor = observed + agreement + reg_weight / scores.shape[1] * excess.square()
-    return result
+) -> _Evaluation:
+    """Both halves of the loss in one pass over the two sides."""
+    classes, dtype = scores.shape[1], scores.dtype
+    check_average_k(average_k, classes)
+    shares = batch.shares(weight, dtype)
+    totals = over_ranks(torch.stack([shares.sum(dtype=dtype), batch.counted.sum(dtype=dtype)]))
+    # half of what a label and a row add to a mean: the loss is half of a sum of means
+    _, counted_rows = totals.unbind()
+    of_label, of_row = (0.5 / totals.clamp_min(torch.finfo(dtype).tiny)).unbind()
+    row_share = batch.counted * of_row
+    p, q = scores.sigmoid(), theta.sigmoid()
+    rows = torch.stack([_entropy(scores, q), _entropy(theta, p), p.sum(1), q.sum(1)])  # (4, batch)
+    sums = over_ranks((torch.where(batch.counted, rows, 0.0) * row_share).sum(1))
+    agreement, half_size = sums.chunk(2)
+    # both sides expect K positives; without a counted row the excess is 0
+    half_excess = half_size - average_k / 2 * counted_rows.clamp_max(1)
+    row_share = row_share.unsqueeze(1)
+    strength = 2 * reg_weight / classes
+    of_score, of_estimate = (2 * strength * half_excess).unbind()
+    apart = (p - q).mul_(row_share)
+    of_scores = torch.addcmul(p, p, p, value=-1).mul_(row_share * of_score).add_(apart)
+    of_theta = torch.addcmul(q, q, q, value=-1).mul_(row_share * of_estimate).sub_(apart)
+    if batch.labels.is_floating_point():
+        targets = (batch.labels if weight is None else batch.labels * weight).to(dtype) * of_label
+        of_scores.addcmul_(targets, p - 1)
+        of_theta.addcmul_(targets, q - 1)
+        likelihood = -mix(softplus(-scores) + softplus(-theta), targets).sum()
+    else:
+        index = batch.labels.unsqueeze(1)
+        at_label = torch.stack([scores.gather(1, index), theta.gather(1, index)])  # (2, batch, 1)
+        log_p = F.logsigmoid(torch.where(batch.counted.unsqueeze(1), at_label, 0.0))
+        share = (shares * of_label).unsqueeze(1)
+        likelihood = (log_p * share).sum()
+        of_score, of_estimate = log_p.expm1_().mul_(share).unbind()
+        of_scores.scatter_add_(1, index, of_score)
+        of_theta.scatter_add_(1, index, of_estimate)
+    value = (
+        agreement.sum() + strength * torch.dot(half_excess, half_excess) - over_ranks(likelihood)
+    )
+    return _Evaluation(value, of_scores, of_theta, counted_rows)
 
 
-class _Agreement(torch.autograd.Function):
-    """Per row, the binary cross-entropy to ``taught``, and the sum of ``own``."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, own: Tensor, taught: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(own, taught)
-        entropy = softplus(scores).sum(1)
-        return entropy - (taught * scores).sum(1), own.sum(1)  # vecdot would round to bfloat16
-
-    @staticmethod
-    def backward(ctx: Any, of_entropy: Tensor, of_sum: Tensor) -> tuple[Tensor, None, None]:
-        refuse_second_derivative()
-        own, taught = ctx.saved_tensors
-        gradient = torch.addcmul(own, own, own, value=-1).mul_(of_sum.unsqueeze(1))
-        return gradient.addcmul_(own - taught, of_entropy.unsqueeze(1)), None, None
+def _entropy(scores: Tensor, taught: Tensor) -> Tensor:
+    """Binary cross-entropy to the probabilities ``taught``, summed by row."""
+    return softplus(scores).addcmul_(taught, scores, value=-1).sum(1)
 
 
 class _Observed(NamedTuple):
-    """The observed labels of a batch, on the CPU, int64."""
+    """The images of a batch and their observed labels, on the CPU, int64."""
 
-    counted: Tensor  # rows of the batch that count, (counted,)
-    rows: Tensor  # row of each label, (pairs,)
-    classes: Tensor  # class of each label, (pairs,)
+    images: np.ndarray  # position of each row in the training set, (batch,)
+    counted: np.ndarray  # rows of the batch that count, (counted,)
+    rows: np.ndarray  # row of each label, (pairs,)
+    classes: np.ndarray  # class of each label, (pairs,)
 
 
-def _observe(labels: Tensor, ignore_index: int) -> _Observed:
+def _observe(images: np.ndarray, labels: Tensor, ignore_index: int) -> _Observed:
     """Which classes are observed for which rows of a batch."""
-    labels = labels.detach().cpu()
+    values = labels.numpy(force=True)
     if labels.is_floating_point():
-        return _Observed(torch.arange(len(labels)), *(labels > 0).nonzero().unbind(1))
-    rows = (labels != ignore_index).nonzero().flatten()
-    return _Observed(rows, rows, labels[rows])
+        return _Observed(images, np.arange(len(values)), *np.nonzero(values > 0))
+    (rows,) = np.nonzero(values != ignore_index)
+    return _Observed(images, rows, rows, values[rows])
 
 
 class _Estimates:
@@ -144,27 +184,40 @@ class _Estimates:
     def __init__(self, rows: int, classes: int) -> None:
         start = torch.empty((rows, classes), dtype=torch.float32)
         generator = torch.Generator().manual_seed(0)
-        self.logits = start.uniform_(-UNOBSERVED, UNOBSERVED, generator=generator)
-        self.is_observed = torch.zeros(rows, dtype=torch.bool)
+        # NumPy looks rows up with less ado than torch's operators
+        self._logits = start.uniform_(-UNOBSERVED, UNOBSERVED, generator=generator).numpy()
+        self._is_observed = np.zeros(rows, dtype=bool)
 
-    def read(self, row_index: Tensor, observed: _Observed) -> Tensor:
-        """Rows of the batch by their positions ``row_index``, int64, ``(batch, classes)``."""
-        rows = self.logits.index_select(0, row_index)
-        new = ~self.is_observed[row_index[observed.rows]]
+    @property
+    def logits(self) -> Tensor:
+        """All estimates, float32 ``(rows, classes)``; to write into it is to change them."""
+        return torch.from_numpy(self._logits)
+
+    @property
+    def is_observed(self) -> Tensor:
+        """Whether the label of each row is stored, bool ``(rows,)``, to be written into as well."""
+        return torch.from_numpy(self._is_observed)
+
+    def read(self, observed: _Observed) -> Tensor:
+        """The rows of a batch, ``(batch, classes)``."""
+        rows = self._logits[observed.images]
+        new = ~self._is_observed[observed.images[observed.rows]]
         rows[observed.rows[new], observed.classes[new]] = OBSERVED
-        return rows
+        return torch.from_numpy(rows)
 
-    def add(self, row_index: Tensor, observed: _Observed, step: Tensor) -> None:
+    def add(self, observed: _Observed, step: Tensor) -> None:
         """Add ``step``, ``(batch, classes)``; an image that appears twice takes both steps.
 
         Rows of ``step`` that are not finite, as when the classifier overflowed, are left out: the
         estimates would never recover.
         """
-        finite = observed.counted[torch.isfinite(step.sum(1))[observed.counted]]
-        new = ~self.is_observed[row_index[observed.rows]]
-        self.logits[row_index[observed.rows[new]], observed.classes[new]] = OBSERVED
-        self.is_observed[row_index[finite]] = True
-        self.logits.index_add_(0, row_index[finite], step[finite].to(self.logits.dtype))
+        steps, images = step.numpy(), observed.images
+        finite = observed.counted[np.isfinite(steps.sum(1))[observed.counted]]
+        new = ~self._is_observed[images[observed.rows]]
+        self._logits[images[observed.rows[new]], observed.classes[new]] = OBSERVED
+        self._is_observed[images[finite]] = True
+        finite_steps = torch.from_numpy(steps[finite].astype(np.float32, copy=False))
+        self.logits.index_add_(0, torch.from_numpy(images[finite]), finite_steps)
 
 
 class Role(Loss, function=role):
@@ -224,48 +277,41 @@ class Role(Loss, function=role):
             options: dict[str, Any] = {"weight": self.weight, "ignore_index": self.ignore_index}
             loss = expected_positive(logits, labels, average_k=self.average_k, beta=beta, **options)
             return self.total(loss, labels)
-        read_labels(logits, labels, self.weight, self.ignore_index)
-        where, observed = self._locate(row_index, logits), _observe(labels, self.ignore_index)
+        batch = read_labels(logits, labels, self.weight, self.ignore_index)
+        observed = _observe(self._locate(row_index, logits), labels, self.ignore_index)
         if self.estimates is None:
             self.estimates = self._allocate(logits.shape[1])
         scores = working(logits)
-        theta = self.estimates.read(where, observed).to(scores)
-        settings = (labels, self.average_k, self.reg_weight, self.weight, self.ignore_index)
-        p, q = torch.sigmoid(scores.detach()), torch.sigmoid(theta)
-        classifier = _half(scores, p, q, *settings)
-        learns = classifier.requires_grad and self.training
-        estimator = _half(theta.requires_grad_(learns), q, p, *settings)
-        loss = (classifier + estimator.detach()) / 2
-        if learns:
-            (slope,) = torch.autograd.grad(estimator, theta)
-            rows_observed = int(over_ranks(torch.tensor(len(observed.counted))))
+        theta = self.estimates.read(observed).to(scores)
+        result = _evaluate(scores, theta, batch, self.weight, self.average_k, self.reg_weight)
+        loss = with_gradients(result.value, (scores, result.of_scores), factor=ranks())
+        if loss.requires_grad and self.training:
             # along each image's own gradient
-            step = slope.mul_(-self.theta_lr * rows_observed / 2 / ranks())
-            update = partial(self._update, from_ranks((where, observed, step.cpu())))
+            step = result.of_theta.mul_(-self.theta_lr * result.rows)
+            update = partial(self._update, from_ranks((observed, step.cpu())))
             loss.register_hook(update)  # type: ignore[no-untyped-call]  # torch's own
         return self.total(loss, labels)
 
-    def _update(self, steps: list[tuple[Tensor, _Observed, Tensor]], _grad: Tensor) -> None:
+    def _update(self, steps: list[tuple[_Observed, Tensor]], _grad: Tensor) -> None:
         """Update the estimates of the images of all processes, once; each process holds them."""
         while steps and self.estimates is not None:
             self.estimates.add(*steps.pop(0))
 
-    def _locate(self, row_index: Tensor, logits: Tensor) -> Tensor:
+    def _locate(self, row_index: Tensor, logits: Tensor) -> np.ndarray:
         """The positions on the CPU, all inside the training set."""
-        where = row_index.detach().cpu()
-        if where.dtype != torch.int64 or where.shape != logits.shape[:1]:
+        if row_index.dtype != torch.int64 or row_index.shape != logits.shape[:1]:
             raise ValueError(
                 f"row_index must be int64 of shape ({logits.shape[0]},), "
-                f"got {where.dtype} {tuple(where.shape)}"
+                f"got {row_index.dtype} {tuple(row_index.shape)}"
             )
-        if where.numel() and not 0 <= int(where.min()) <= int(where.max()) < self.rows:
+        images: np.ndarray = row_index.numpy(force=True)
+        if len(images) and not 0 <= images.min() <= images.max() < self.rows:
             raise ValueError(
-                f"row_index must be in [0, {self.rows - 1}], "
-                f"got {int(where.min())} to {int(where.max())}"
+                f"row_index must be in [0, {self.rows - 1}], got {images.min()} to {images.max()}"
             )
         if self.classes is not None and logits.shape[1] != self.classes:
             raise ValueError(f"logits must have {self.classes} classes, got {logits.shape[1]}")
-        return where
+        return images
 
     def _allocate(self, classes: int) -> _Estimates:
         self.classes = classes

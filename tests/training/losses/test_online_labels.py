@@ -156,13 +156,13 @@ def test_an_image_that_comes_twice_takes_both_steps() -> None:
     once(z.clone().requires_grad_(), LABELS[:1], INDEX[:1]).backward()
     both = z.repeat(2, 1).requires_grad_()
     twice(both, LABELS[:1].repeat(2), INDEX[:1].repeat(2)).backward()
-    start = _Estimates(ROWS, CLASSES).read(INDEX[:1], _pairs())
+    start = _Estimates(ROWS, CLASSES).read(_pairs())
     step = stored(once)[7] - start[0]
     torch.testing.assert_close(stored(twice)[7], start[0] + 2 * step)
 
 
 def _pairs() -> _Observed:
-    return _observe(LABELS[:1], -100)
+    return _observe(INDEX[:1].numpy(), LABELS[:1], -100)
 
 
 def test_ignored_rows_keep_their_estimates() -> None:
@@ -186,7 +186,7 @@ def test_estimates_start_between_40_and_60_percent_and_labels_at_99_5() -> None:
         result = _Estimates(9, 4).logits
         torch.set_default_dtype(torch.float32)
         assert result.equal(expected)
-    assert estimates.read(INDEX[:1], _pairs())[0, 0].item() == pytest.approx(OBSERVED)
+    assert estimates.read(_pairs())[0, 0].item() == pytest.approx(OBSERVED)
 
 
 def test_estimates_approach_what_the_classifier_says() -> None:

@@ -8,6 +8,7 @@ MOST = {
     "noised_top_k": 50,
     "imbalanced_noised_top_k": 60,
     "two_head_average_k": 80,
+    "role": 90,
     "ldam": 45,
 }
 
