@@ -46,16 +46,6 @@ VERBS = {
         if_stopped="",  # it says itself how to continue
         loads_torch=True,
     ),
-    "recipes": Command(
-        module="florilege.training.recipes.cli",
-        about="List the recipes, including one for each row of the papers.",
-    ),
-    "sweep": Command(
-        module="florilege.training.sweep.cli",
-        about="Train a recipe over a grid of settings and seeds, and compare.",
-        if_stopped="stopped; repeat the command with --resume to continue\n",
-        loads_torch=True,
-    ),
     "export": Command(
         module="florilege.command_line.export_cli",
         about="Turn a run folder into a bundle, or a bundle into an offline page or files for an "

@@ -22,10 +22,12 @@ from florilege.errors import UsageError
 if TYPE_CHECKING:  # what hooks take and return belongs to the rooms above
     from fastapi import APIRouter
 
+    from florilege.data.sources import DataLayout
     from florilege.server.predict.batch_settings import BatchSettings
     from florilege.server.predict.photos import Observation
     from florilege.server.predict.prediction import Line
     from florilege.server.settings import Settings
+    from florilege.training.recipe import Recipe
 
 GROUP: Final = "florilege"
 hookimpl: Final = pluggy.HookimplMarker(GROUP)
@@ -35,7 +37,7 @@ MARKER: Final = "pack.json"
 """A file of every exported folder, by which an earlier export is recognised and replaced."""
 
 # Names, not entry points: a checkout on PYTHONPATH has no metadata, and has these all the same.
-BUILT_IN: Final = ("devices", "exchange", "hub", "plantnet", "ray")
+BUILT_IN: Final = ("devices", "exchange", "hub", "papers", "plantnet", "ray")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,12 +137,20 @@ class Hooks:
         """
 
     @_hookspec
+    def data_layouts(self) -> "Sequence[DataLayout]":  # type: ignore[empty-body]
+        """Layouts that ``--data`` takes; the first that knows a path lists it."""
+
+    @_hookspec
     def export_targets(self) -> Mapping[str, ExportTarget]:  # type: ignore[empty-body]
         """Targets of ``florilege export`` by the name that ``--target`` takes."""
 
     @_hookspec
     def output_formats(self) -> Mapping[str, OutputFormat]:  # type: ignore[empty-body]
         """Formats of ``florilege predict`` by the name that ``--format`` takes."""
+
+    @_hookspec
+    def recipes(self) -> "Mapping[str, Recipe]":  # type: ignore[empty-body]
+        """Named settings for ``florilege train --recipe``."""
 
     @_hookspec
     def routers(self, settings: "Settings") -> "Sequence[APIRouter]":  # type: ignore[empty-body]
@@ -190,6 +200,12 @@ def local_bundle(bundle: str) -> Path:
     return plugins().hook.local_bundle(address=bundle) or Path(bundle)
 
 
+@cache
+def data_layouts() -> "Sequence[DataLayout]":
+    """The layouts of all plugins."""
+    return [layout for part in plugins().hook.data_layouts() for layout in part]
+
+
 def export_targets() -> dict[str, ExportTarget]:
     """The targets of all plugins by name."""
     return _united("export target", plugins().hook.export_targets())
@@ -198,6 +214,11 @@ def export_targets() -> dict[str, ExportTarget]:
 def output_formats() -> dict[str, OutputFormat]:
     """The formats of all plugins by name."""
     return _united("output format", plugins().hook.output_formats())
+
+
+def recipes() -> "dict[str, Recipe]":
+    """The recipes of all plugins by name."""
+    return _united("recipe", plugins().hook.recipes())
 
 
 def routers(settings: "Settings") -> "list[APIRouter]":

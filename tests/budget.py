@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[1]
 # Today's figures and room for what a whole machine, learning and people still bring. The last issue
 # of the wave lowers them to what is then there; nobody shortens a test or a comment to fit.
 LINES = {  # of code, by folder of the package; florilege: what all folders share
-    "training": 6_050,
+    "training": 5_300,
     "server": 6_450,
     "calibration": 8_000,
     "models": 4_900,
-    "data": 2_950,
-    "plugins": 3_000,
+    "data": 2_700,
+    "plugins": 3_400,
     "florilege": 3_600,
 }
 PUBLIC_NAMES = 1_020

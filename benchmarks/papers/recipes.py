@@ -13,7 +13,7 @@ what a step of it costs.
 for each network and size of batch. `s a step` is by the clock and has the loader in it, `processor
 s` is what this process and its threads computed; on a CPU pictures are prepared in the same
 process. `hours of the row` are those of the whole row at this pace, validation included
-(`training/recipes/recipe.py`): by the clock on a GPU, processor hours on a CPU.
+(`plugins/papers/published.py`): by the clock on a GPU, processor hours on a CPU.
 """
 
 import argparse
@@ -30,6 +30,7 @@ from torch import Tensor
 
 import florilege.training.train
 from benchmarks.papers.synthetic_layouts import CLASSES, COPIES, pool
+from florilege.plugins.papers.published import PAPERS, cost_of
 from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
 from florilege.training.batches.decoded_pictures import PictureDataset
 from florilege.training.config import TrainConfig
@@ -37,9 +38,8 @@ from florilege.training.configuration import resolve
 from florilege.training.loop import history
 from florilege.training.loop.training_loop import Run
 from florilege.training.recipes import RECIPES, Recipe
-from florilege.training.recipes.recipe import cost_of
 
-PUBLISHED = {name: recipe for name, recipe in RECIPES.items() if recipe.source}
+PUBLISHED = PAPERS
 WIDTH, HEIGHT = 500, 375  # of most photos of ImageNet
 VALIDATED = 8  # pictures of val
 FEWEST = 3  # pictures of each class to learn from

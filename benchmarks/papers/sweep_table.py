@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from florilege.data.options import parse_options
-from florilege.training.recipes import RECIPES, PublishedFigure
-from florilege.training.sweep.sweep_record import Mean, Record
+from florilege.plugins.papers.published import PAPERS, PublishedFigure
+from florilege.plugins.papers.sweep.sweep_record import Mean, Record
 
 COLUMNS = {"average_k": "average", "top_k": "top"}
 
@@ -35,7 +35,7 @@ def main() -> None:
 
 def line(record: Record, k: int) -> str:
     """The line of a sweep; empty cells where it has not come to test, or nothing is published."""
-    cells = [RECIPES[record.recipe].row, f"{noise(record):g}", str(len(record.request["seeds"]))]
+    cells = [PAPERS[record.recipe].row, f"{noise(record):g}", str(len(record.request["seeds"]))]
     tested = record.tested()
     for rule in COLUMNS:
         here: Mean | None = tested.get(rule, {}).get(float(k), {}).get("hit_rate")
@@ -48,8 +48,8 @@ def line(record: Record, k: int) -> str:
 
 def printed(record: Record, rule: str, k: int) -> Iterator[PublishedFigure]:
     """What papers have for the loss and the noise of a sweep."""
-    loss, data = record.request["loss"], RECIPES[record.recipe].data
-    for recipe in RECIPES.values():
+    loss, data = record.request["loss"], PAPERS[record.recipe].data
+    for recipe in PAPERS.values():
         _, options = parse_options(recipe.example)
         same = json.loads(json.dumps(recipe.settings.get("loss"))) == loss
         if recipe.data == data and same and options.noise == noise(record):

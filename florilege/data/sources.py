@@ -1,8 +1,8 @@
 """Open whatever ``--data`` names: a folder, a manifest, lists, or the flora."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,23 +10,50 @@ from florilege.data.corrections import with_corrections
 from florilege.data.dataset import Dataset, split_name
 from florilege.data.flora import list_flora
 from florilege.data.flora import renderer as flora_drawing
-from florilege.data.layouts import cifar100
 from florilege.data.layouts.folder import list_images
 from florilege.data.layouts.image_lists import list_lists
 from florilege.data.layouts.inaturalist import list_inaturalist
 from florilege.data.layouts.manifest import list_manifest
-from florilege.data.layouts.plantnet_300k import list_plantnet
 from florilege.data.options import FloraOptions, TrainingOptions, parse_options
 from florilege.data.records import Listing, assemble
 from florilege.data.training_split import hold_out, with_options
 from florilege.errors import DataError
+from florilege.hooks import data_layouts
 from florilege.models.classes import ClassTable
 from florilege.suggestions import did_you_mean, nearest, nearest_paths
 
-ACCEPTED = (
-    "a folder with train/val/test/<class>/<photo>, a Pl@ntNet-300K folder, iNaturalist or "
-    "ImageNet-LT lists, a .csv or .parquet manifest, a cifar-100-python folder, or flora"
-)
+
+class OwnPictures(NamedTuple):
+    """The common side of all pictures in pixels, and statistics of red, green and blue."""
+
+    side: int
+    mean: tuple[float, float, float] | None = None
+    std: tuple[float, float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataLayout:
+    """A way in which people keep photos and labels; `florilege.hooks` lets a plugin add one.
+
+    Args:
+        name: What ``--data`` takes, in words, such as ``an iNaturalist folder``.
+        list: Lists what is at a path, or returns None if it is something else. The text is the
+            value of ``--data``, for messages. Raises `DataError` if it is damaged.
+        pictures: The side and the colours of its pictures where all are alike.
+    """
+
+    name: str
+    list: Callable[[Path, str], Listing | None]
+    pictures: Callable[[Path], OwnPictures | None] = lambda _: None
+
+
+def accepted() -> str:
+    """What ``--data`` takes, in words."""
+    layouts = "".join(f"{layout.name}, " for layout in data_layouts())
+    return (
+        f"a folder with train/val/test/<class>/<photo>, {layouts}iNaturalist or ImageNet-LT lists, "
+        "a .csv or .parquet manifest, or flora"
+    )
 
 
 def open_dataset(
@@ -65,7 +92,7 @@ def list_whole(
     if isinstance(options, FloraOptions):
         listing = list_flora(options)
     elif not base:
-        raise DataError(f"the data source is empty; --data takes {ACCEPTED}")
+        raise DataError(f"the data source is empty; --data takes {accepted()}")
     else:
         listing = _list_path(Path(base), base, options.listed(names))
     if options.labels is not None:
@@ -79,8 +106,7 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
             path.stat()  # other errors are hidden by `Path.exists`
         listing = (
             list_manifest(path, source, splits)
-            or list_plantnet(path, source)
-            or cifar100.list_cifar100(path, source)
+            or next(filter(None, (layout.list(path, source) for layout in data_layouts())), None)
             or list_inaturalist(path, source, splits)
             or list_lists(path, source, splits)
             or list_images(path, source)
@@ -91,29 +117,22 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
         return listing
     if path.is_dir():
         raise DataError(
-            f"{source} holds no folder train, val or test; --data takes {ACCEPTED}. "
+            f"{source} holds no folder train, val or test; --data takes {accepted()}. "
             "`florilege data split` makes a manifest from a folder of class folders"
         )
     if path.exists():
-        raise DataError(f"{source} is neither a .csv nor a .parquet file; --data takes {ACCEPTED}")
+        raise DataError(
+            f"{source} is neither a .csv nor a .parquet file; --data takes {accepted()}"
+        )
     near = did_you_mean([*nearest(source, ["flora"]), *nearest_paths(path)])
-    raise DataError(f"no such file or folder: {source}; --data takes {ACCEPTED}{near}")
+    raise DataError(f"no such file or folder: {source}; --data takes {accepted()}{near}")
 
 
-class _OwnPictures(NamedTuple):
-    """The common side of all pictures in pixels, and statistics of red, green and blue."""
-
-    side: int
-    mean: tuple[float, float, float] | None = None
-    std: tuple[float, float, float] | None = None
-
-
-def own_pictures(source: str) -> _OwnPictures | None:
-    """The known properties of the pictures of flora and CIFAR-100; None for other sources."""
+def own_pictures(source: str) -> OwnPictures | None:
+    """The known properties of the pictures of the flora and of some layouts; None for others."""
     with suppress(DataError, OSError):  # opening the source reports it
         base, options = parse_options(source)
         if isinstance(options, FloraOptions):
-            return _OwnPictures(flora_drawing.SIDE)
-        if cifar100.find_cifar100(Path(base)):
-            return _OwnPictures(cifar100.SIDE, cifar100.MEAN, cifar100.STD)
+            return OwnPictures(flora_drawing.SIDE)
+        return next(filter(None, (layout.pictures(Path(base)) for layout in data_layouts())), None)
     return None

@@ -7,9 +7,9 @@ import pytest
 from benchmarks.papers import recipes as benchmark
 from benchmarks.papers.synthetic_layouts import CLASSES, COPIES
 from florilege.data.sources import open_dataset
+from florilege.plugins.papers.published import cost_of
 from florilege.training.loop.training_loop import Run
 from florilege.training.recipes import RECIPES
-from florilege.training.recipes.recipe import cost_of
 
 FEW = dict.fromkeys(CLASSES, 11)  # K of 10 has to fit
 

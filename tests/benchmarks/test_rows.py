@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.papers import sweep_table as rows
+from florilege.plugins.papers.sweep.sweep_record import Record
 from florilege.training.configuration import resolve
-from florilege.training.sweep.sweep_record import Record
 
 
 def _record(recipe: str, data: str, hits: list[float]) -> Record:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from florilege.data.dataset import Dataset
-from florilege.data.layouts.plantnet_300k import METADATA, NAMES
 from florilege.data.options import TrainingOptions
 from florilege.data.records import Listing, Records
 from florilege.data.sources import open_dataset
 from florilege.data.training_split import _sample_rows, noise_groups, noisy_ids
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo
+from florilege.plugins.papers.plantnet_300k import METADATA, NAMES
 from tests.data.pictures import write_folder
 
 FOLDER = {

@@ -1,25 +1,26 @@
-"""Write the tables of `docs/recipes.md`: `python -m tests.training.write_recipes`."""
+"""Write the tables of `docs/recipes.md`: `python -m tests.plugins.papers.write_recipes`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from florilege.plugins.papers.cli import hours_of
+from florilege.plugins.papers.published import PAPERS, Cost, PublishedRecipe, cost_of
 from florilege.training.recipes import RECIPES, Recipe
-from florilege.training.recipes.cli import hours_of
-from florilege.training.recipes.recipe import Cost, cost_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
+PAGE = Path(__file__).parents[3] / "docs" / "recipes.md"
 COST_COLUMNS = (
     *("data", "network", "batch", "epochs", "steps", "pictures, millions", "EFLOP"),
     *("CPU s per step", "on that core, days", "GPU h"),
 )
 Named = tuple[str, Recipe]
+Published = tuple[str, PublishedRecipe]
 
 
 def tables() -> dict[str, list[str]]:
     """The lines of each block of the page."""
-    ours = [item for item in RECIPES.items() if not item[1].source]
-    published = [item for item in RECIPES.items() if item[1].source]
+    ours = [item for item in RECIPES.items() if item[0] not in PAPERS]
+    published = list(PAPERS.items())
     rows = [f"| `{name}` | {recipe.about} | {recipe.cost} |" for name, recipe in ours]
     sections = [
         section(title, list(items))
@@ -43,7 +44,7 @@ def page() -> str:
     return text
 
 
-def section(title: str, items: Sequence[Named]) -> str:
+def section(title: str, items: Sequence[Published]) -> str:
     """One table of a paper, and the departures of its recipes."""
     optional = any(each.options for _, each in items)
     columns = ["recipe", "row", *(["`--data`"] if optional else []), "published", "GPU h"]
@@ -90,12 +91,12 @@ def processor_hours(cost: Cost) -> float | None:
     return cost.step_seconds * cost.passes / cost.batch / 3600
 
 
-def _departures(items: Sequence[Named]) -> Iterator[str]:
+def _departures(items: Sequence[Published]) -> Iterator[str]:
     for departure in dict.fromkeys(each for _, recipe in items for each in recipe.departures):
         yield f"- {departure}{_whose(departure, items)}"
 
 
-def _whose(departure: str, items: Sequence[Named]) -> str:
+def _whose(departure: str, items: Sequence[Published]) -> str:
     """Which recipes a departure belongs to, in few words; empty for all."""
     those = [each for _, each in items if departure in each.departures]
     if len(those) == len(items):

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from florilege.errors import UsageError
+from florilege.plugins.papers.sweep import sweep
+from florilege.plugins.papers.sweep.cli import _overrides_of, _points_of, app
+from florilege.plugins.papers.sweep.sweep_record import FIGURES, words_of
 from florilege.training.configuration import resolve
 from florilege.training.run_folder import RunFolder
-from florilege.training.sweep import sweep
-from florilege.training.sweep.cli import _overrides_of, _points_of, app
-from florilege.training.sweep.sweep_record import FIGURES, words_of
 from tests.commands import call, quick_run
 from tests.training.small import train_quietly, write_photos
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from florilege.data.checks import check
-from florilege.data.layouts.plantnet_300k import METADATA, METADATA_2, NAMES, SPECIES_2
 from florilege.data.sources import list_source, open_dataset
 from florilege.errors import DataError
+from florilege.plugins.papers.plantnet_300k import METADATA, METADATA_2, NAMES, SPECIES_2
 from tests.data.pictures import write_folder
 
 

@@ -11,16 +11,15 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.papers.synthetic_layouts import COPIES, pool
 from florilege.errors import UsageError
 from florilege.models.backbones import available, build
+from florilege.plugins.papers.published import COSTS, PAPERS, SUSTAINED, PublishedFigure, cost_of
 from florilege.training.configuration import resolve, to_yaml
 from florilege.training.frozen.head_solver import decays_of
 from florilege.training.losses import LOSSES
 from florilege.training.losses import build as build_loss
-from florilege.training.recipes import RECIPES, PublishedFigure, Recipe
-from florilege.training.recipes.recipe import COSTS, SUSTAINED, cost_of
+from florilege.training.recipes import RECIPES, Recipe
+from tests.plugins.papers.write_recipes import PAGE, page, processor_hours
 from tests.training.small import train_quietly, write_photos
-from tests.training.write_recipes import PAGE, page, processor_hours
 
-PUBLISHED = {name: recipe for name, recipe in RECIPES.items() if recipe.source}
 CLASSES_OF_SIDE = {32: 100, 224: 1000}
 SIDES = dict.fromkeys(COSTS["gigaflops"], 224) | {"densenet40_40": 32}
 
@@ -39,12 +38,12 @@ def test_a_recipe_names_what_exists(recipe: str) -> None:
 
 
 def test_the_page_of_recipes_is_up_to_date() -> None:
-    """After an intended change: `python -m tests.training.write_recipes`."""
+    """After an intended change: `python -m tests.plugins.papers.write_recipes`."""
     assert PAGE.read_text("utf-8") == page()
 
 
 def test_there_is_one_for_each_row_published_figures() -> None:
-    assert Counter(each.heading for each in PUBLISHED.values()) == {
+    assert Counter(each.heading for each in PAPERS.values()) == {
         "[A] table 1: cifar-100-python": 6,
         "[A] table 2: plantnet_300K": 5 * 4,
         "[S] table 7: plantnet_300K": 5 * 3,
@@ -56,9 +55,9 @@ def test_there_is_one_for_each_row_published_figures() -> None:
     }
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", PAPERS)
 def test_the_checkpoint_is_chosen_by_what_was_printed(name: str) -> None:
-    recipe = PUBLISHED[name]
+    recipe = PAPERS[name]
     choice = resolve({"recipe": name, "data": "x"}).validation
     for figure in recipe.printed[:1]:
         assert (figure.metric, figure.k) == (choice.metric, choice.k)
@@ -71,7 +70,7 @@ def test_figures_are_those_published_figures() -> None:
         return f"{figure.name} {figure.value}"
 
     def first(name: str) -> str:
-        return text(RECIPES[name].printed[0])
+        return text(PAPERS[name].printed[0])
 
     assert first("cifar100-avg-k5") == "average-5 97.35 ± 0.06"
     assert first("cifar100-role-k5") == "average-5 96.12 ± 0.11"
@@ -80,9 +79,9 @@ def test_figures_are_those_published_figures() -> None:
     assert first("plantnet-densenet169-avg-k5") == "average-5 97.49"
     assert first("cifar100-noise0.1-noised-k5") == "top-5 92.03"
     assert first("imagenet-10pct-smooth-k5") == "top-5 73.10"
-    figures = RECIPES["plantnet-macro-imbalanced-k3"].printed
+    figures = PAPERS["plantnet-macro-imbalanced-k3"].printed
     assert list(map(text, figures)) == ["macro top-3 64.77", "top-3 93.45"]
-    figures = RECIPES["cifar100-noise0.2-ce-k5"].printed
+    figures = PAPERS["cifar100-noise0.2-ce-k5"].printed
     assert [(figure.source, text(figure)) for figure in figures] == [
         ("[B] table 1, row 0.2, CE", "top-5 87.89 (sd 0.08)"),
         ("[B] table 1, row 0.2, CE", "top-1 68.20 (sd 0.50)"),
@@ -92,12 +91,12 @@ def test_figures_are_those_published_figures() -> None:
 
 
 def test_figures_of_several_papers_name_their_owners() -> None:
-    of_both = RECIPES["cifar100-noise0.4-smooth-k5"].published
+    of_both = PAPERS["cifar100-noise0.4-smooth-k5"].published
     assert of_both == "top-5 87.39 (sd 0.23) [B], 87.40 [N]; top-1 70.02 (sd 0.40) [B], 70.42 [N]"
-    assert RECIPES["cifar100-noise0.3-ce-k5"].published == "top-5 85.93 [N]; top-1 65.61 [N]"
-    two_heads = RECIPES["plantnet-avg-k2"].published
+    assert PAPERS["cifar100-noise0.3-ce-k5"].published == "top-5 85.93 [N]; top-1 65.61 [N]"
+    two_heads = PAPERS["plantnet-avg-k2"].published
     assert two_heads == "average-2 90.34 ± 0.06 [A], 90.77 ± 0.16 [S]"
-    assert RECIPES["plantnet-ce-k2"].published == "average-2 89.63 ± 0.08"
+    assert PAPERS["plantnet-ce-k2"].published == "average-2 89.63 ± 0.08"
 
 
 def test_a_row_without_data_says_where_they_are() -> None:
@@ -174,14 +173,14 @@ def test_the_noised_loss_on_imagenet_has_parameters_of_its_own() -> None:
 
 
 CLASSES = 11  # K of 10 has to fit
-FAMILIES = {recipe.heading: name for name, recipe in PUBLISHED.items()}
+FAMILIES = {recipe.heading: name for name, recipe in PAPERS.items()}
 """The last recipe of each table."""
 
 
 @pytest.mark.parametrize("name", FAMILIES.values())
 def test_a_recipe_starts_on_a_tiny_copy_of_its_data(name: str, tmp_path: Path) -> None:
     """Uses a small network; the tests of networks build the one of the row."""
-    recipe: Recipe = RECIPES[name]
+    recipe: Recipe = PAPERS[name]
     few = ":fraction=0.2" if recipe.data in ("cifar-100-python", "imagenet") else ""
     photos = pool(tmp_path / "pool", count=8, width=8, height=8)
     data = f"{COPIES[recipe.data](tmp_path / 'data', CLASSES, photos)}{few}"
@@ -193,7 +192,7 @@ def test_a_recipe_starts_on_a_tiny_copy_of_its_data(name: str, tmp_path: Path) -
     assert result.accuracy is not None
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name not in PUBLISHED])
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in PAPERS])
 def test_a_recipe_of_ours_starts_on_few_photos(name: str, tmp_path: Path) -> None:
     recipe = RECIPES[name]
     flora = "data" in recipe.settings
@@ -224,7 +223,7 @@ def test_operations_are_those_that_torch_counts(network: str, side: int) -> None
 
 
 def test_a_row_is_counted_picture_by_picture() -> None:
-    cost = cost_of(RECIPES["cifar100-ce-k5"])
+    cost = cost_of(PAPERS["cifar100-ce-k5"])
     assert cost is not None
     assert cost.steps == 300 * 704  # 703 batches of 64 and one of 8
     assert cost.pictures == 300 * 45_000
@@ -249,7 +248,7 @@ def test_a_subset_of_imagenet_costs_its_share() -> None:
 def test_every_row_has_a_cost_and_ours_none() -> None:
     for name, recipe in RECIPES.items():
         cost = cost_of(recipe)
-        assert (cost is None) == (not recipe.source), name
+        assert (cost is None) == (name not in PAPERS), name
         assert cost is None or recipe.settings["image_size"] == SIDES[recipe.settings["backbone"]]
         assert cost is None or math.isfinite(cost.gpu_hours)
         assert cost is None or processor_hours(cost), f"time a step of {name} on a CPU"
@@ -257,7 +256,7 @@ def test_every_row_has_a_cost_and_ours_none() -> None:
 
 def test_the_rate_of_the_estimates_is_between_the_published_ones() -> None:
     rates = []
-    for recipe in (RECIPES["cifar100-noise0-ce-k5"], RECIPES["imagenet-all-ce-k5"]):
+    for recipe in (PAPERS["cifar100-noise0-ce-k5"], PAPERS["imagenet-all-ce-k5"]):
         cost = cost_of(recipe)
         assert cost is not None
         assert recipe.gpu_hours is not None

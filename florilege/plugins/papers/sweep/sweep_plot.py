@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from florilege.calibration.report.plot_style import BLUE, GREEN, STYLE, panel
-from florilege.training.sweep.sweep_record import Mean
+from florilege.plugins.papers.sweep.sweep_record import Mean
 
 
 @mpl.rc_context(STYLE)

@@ -1,7 +1,6 @@
-"""A recipe: named settings, the figures that a paper publishes for them, and the cost of a run.
+"""The recipes of published tables: their settings, their figures, and the cost of a run.
 
-``recipes.yaml`` holds our recipes as they are, and the tables of the papers row by row;
-``costs.yaml`` holds what the costs are counted from.
+``papers.yaml`` holds the tables row by row; ``costs.yaml`` what the costs are counted from.
 """
 
 import re
@@ -11,12 +10,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
-from florilege.data.layouts import cifar100, folder, image_lists, plantnet_300k
+from florilege.data.layouts import folder, image_lists
 from florilege.data.options import parse_options
+from florilege.plugins.papers import cifar100, plantnet_300k
+from florilege.training.recipe import Recipe, read_yaml
 from florilege.training.validation_metric import Metric, MetricName
 
+_FOLDER: Final = Path(__file__).parent
 _PLACES: Final[Mapping[str, str]] = {
     "cifar-100-python": cifar100.PLACE,
     "plantnet_300K": plantnet_300k.PLACE,
@@ -27,15 +27,7 @@ _FIGURE: Final = re.compile(r"(?P<percent>[\d.]+)( ± (?P<interval>.+)| \(sd (?P
 
 Plain = Mapping[str, Any]
 
-
-def read_yaml(name: str) -> dict[str, Any]:
-    """Read a YAML file of this folder."""
-    text = Path(__file__).with_name(name).read_text("utf-8")
-    content: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return content
-
-
-COSTS: Final = read_yaml("costs.yaml")
+COSTS: Final = read_yaml(_FOLDER / "costs.yaml")
 _IMAGENET_CLASSES: Final = 1000
 SUSTAINED: Final = 5e12
 """Operations per second that the estimates assume of a GPU in float32.
@@ -70,28 +62,13 @@ class PublishedFigure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """Settings under a name; for a row of a paper also its published figures."""
+class PublishedRecipe(Recipe):
+    """A row of a paper's table with its figures; ``cost`` is the source of its GPU hours."""
 
-    about: str  # what it is for
-    settings: Mapping[str, Any]
-    data: str = ""  # the data set of a row, as its folder may be called
-    options: str = ""  # of the data, such as ``noise=0.2``: added unless ``--data`` has others
     source: str = ""  # paper, table and row, such as "[A] table 1, row AVG-5"
     printed: tuple[PublishedFigure, ...] = ()
     departures: tuple[str, ...] = ()  # from the paper, and our choices where it is silent
     gpu_hours: float | None = None  # of a run, as published; `cost_of` estimates others
-    cost: str = ""  # source of the GPU hours, or the cost of a run without a GPU
-
-    @property
-    def place(self) -> str:
-        """The data it is for and where to get them; empty for your own data."""
-        return f"this recipe is for {self.data}: {_PLACES[self.data]}" if self.data else ""
-
-    @property
-    def example(self) -> str:
-        """An example of ``--data``; the options may be left out."""
-        return f"{self.data}:{self.options}" if self.options else self.data
 
     @property
     def heading(self) -> str:
@@ -118,10 +95,10 @@ class Recipe:
         return "; ".join(f"{name} {', '.join(words)}" for name, words in values.items())
 
 
-def read_recipes() -> dict[str, Recipe]:
-    """All recipes by name, in the order of the file."""
-    plain = read_yaml("recipes.yaml")
-    recipes = {name: Recipe(**{"settings": {}, **fields}) for name, fields in plain["ours"].items()}
+def read_tables() -> dict[str, PublishedRecipe]:
+    """The recipes of all tables by name, in the order of the file."""
+    plain = read_yaml(_FOLDER / "papers.yaml")
+    recipes: dict[str, PublishedRecipe] = {}
     for table in plain["tables"]:
         recipes |= _recipes_of(table, plain["shared"]["departures_of_losses"])
     return recipes
@@ -129,7 +106,7 @@ def read_recipes() -> dict[str, Recipe]:
 
 def _recipes_of(
     table: Plain, of_losses: Mapping[str, Sequence[str]]
-) -> Iterator[tuple[str, Recipe]]:
+) -> Iterator[tuple[str, PublishedRecipe]]:
     """The recipes of one table: each method with each row that has a figure."""
     texts = {
         key: entry for key, entry in table.items() if key not in ("methods", "rows", "figures")
@@ -149,10 +126,11 @@ def _recipes_of(
             *of_losses.get(loss["name"], ()),
         )
         settings = {**filled["settings"], "loss": loss, "validation": filled["validation"]}
-        recipe = Recipe(
+        recipe = PublishedRecipe(
             about=filled["about"],
             settings=settings | method.get("settings", {}),
             data=table["data"],
+            data_place=_PLACES[table["data"]],
             options=filled.get("options", ""),
             source=filled["source"],
             printed=figures,
@@ -171,7 +149,7 @@ def _figures(table: Plain, method: str, number: int, values: Plain) -> Iterator[
         if value is None:
             continue
         figure = _FIGURE.fullmatch(str(value))
-        assert figure is not None, f"recipes.yaml: {value!r} is not a figure"
+        assert figure is not None, f"papers.yaml: {value!r} is not a figure"
         yield PublishedFigure(
             metric=part.get("metric", validation["metric"]),
             k=part.get("k", validation["k"]),
@@ -201,6 +179,10 @@ def _filled(plain: Any, values: Plain) -> Any:
             return [_filled(value, values) for value in plain]
         case _:
             return plain
+
+
+PAPERS: Final[Mapping[str, PublishedRecipe]] = read_tables()
+"""The recipes of all tables by name."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from florilege.data.hash_random import shuffled
 from florilege.data.png import encode_png
 from florilege.data.records import Listing, Records, count_of
+from florilege.data.sources import OwnPictures
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo
 
@@ -44,6 +45,11 @@ def find_cifar100(root: Path) -> Path | None:
         if folder.name == FOLDER and folder.is_dir():
             raise DataError(f"{folder} lacks {' and '.join(lacking)} of CIFAR-100; {PLACE}")
     return None
+
+
+def pictures_of_cifar100(path: Path) -> OwnPictures | None:
+    """The side and the colours of its pictures; None for another folder."""
+    return OwnPictures(SIDE, MEAN, STD) if find_cifar100(path) else None
 
 
 def list_cifar100(path: Path, source: str) -> Listing | None:

@@ -14,10 +14,10 @@ import torch
 
 from florilege.cores import cores, share_cores
 from florilege.errors import FlorilegeError
+from florilege.plugins.papers.sweep.sweep_record import Record, RunRecord
 from florilege.terminal import say
 from florilege.training.config import TrainConfig
 from florilege.training.device import choose
-from florilege.training.sweep.sweep_record import Record, RunRecord
 from florilege.training.train import TrainResult, train_run
 
 

@@ -3,8 +3,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from florilege.plugins.papers.cli import app
 from florilege.training.recipes import RECIPES
-from florilege.training.recipes.cli import app
 
 
 def test_every_recipe_is_listed_with_what_was_printed_in_80_columns() -> None:

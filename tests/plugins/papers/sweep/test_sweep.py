@@ -9,14 +9,14 @@ import pytest
 
 from florilege.cores import cores
 from florilege.errors import DataError, SomeInputsFailed, UsageError
+from florilege.plugins.papers.sweep import job_pool
+from florilege.plugins.papers.sweep import sweep as module
+from florilege.plugins.papers.sweep.cli import _overrides_of, _points_of
+from florilege.plugins.papers.sweep.sweep import ConfigOf, sweep
+from florilege.plugins.papers.sweep.sweep_record import FIGURES, PICTURE, Changes, Record, RunRecord
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.run_folder import RunFolder
-from florilege.training.sweep import job_pool
-from florilege.training.sweep import sweep as module
-from florilege.training.sweep.cli import _overrides_of, _points_of
-from florilege.training.sweep.sweep import ConfigOf, sweep
-from florilege.training.sweep.sweep_record import FIGURES, PICTURE, Changes, Record, RunRecord
 from florilege.training.train import TrainResult
 from tests.data.pictures import write_folder
 from tests.florilege.test_files import holder

@@ -10,14 +10,8 @@ from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.errors import FlorilegeError, UsageError
 from florilege.files import new_folder_lock
 from florilege.models.runtime import import_runtime
-from florilege.terminal import say
-from florilege.training.config import TrainConfig
-from florilege.training.network import objective_of
-from florilege.training.preparation import open_data
-from florilege.training.run_export import export_run
-from florilege.training.run_folder import RunFolder
-from florilege.training.sweep.job_pool import train_runs
-from florilege.training.sweep.sweep_record import (
+from florilege.plugins.papers.sweep.job_pool import train_runs
+from florilege.plugins.papers.sweep.sweep_record import (
     FIGURES,
     PICTURE,
     Changes,
@@ -25,6 +19,12 @@ from florilege.training.sweep.sweep_record import (
     RunRecord,
     words_of,
 )
+from florilege.terminal import say
+from florilege.training.config import TrainConfig
+from florilege.training.network import objective_of
+from florilege.training.preparation import open_data
+from florilege.training.run_export import export_run
+from florilege.training.run_folder import RunFolder
 
 ConfigOf = Callable[[Changes, int], TrainConfig]
 """The settings of a run, from the changes of a point of the grid and a seed."""
@@ -96,7 +96,9 @@ def _test(record: Record, folder: Path) -> None:
     if unmeasured or (runs and not (folder / PICTURE).exists()):
         seeds = f"{len(runs)} seeds" if len(runs) > 1 else "1 seed"
         title = f"{record.recipe}: {words_of(runs[0].changes)}, {seeds}"
-        from florilege.training.sweep.sweep_plot import accuracy_over_k  # matplotlib takes a second
+        from florilege.plugins.papers.sweep.sweep_plot import (
+            accuracy_over_k,  # matplotlib takes a second
+        )
 
         try:
             accuracy_over_k(record.tested(), title).savefig(folder / PICTURE, dpi=150)
@@ -112,7 +114,7 @@ def tested(run: RunRecord, folder: Path) -> list[dict[str, Any]]:
 
     Returns:
         For the rules ``average_k`` and ``top_k`` and each K a row with ``rule``, ``k`` and
-        :data:`florilege.training.sweep.sweep_record.FIGURES`.
+        :data:`florilege.plugins.papers.sweep.sweep_record.FIGURES`.
 
     Raises:
         BundleError, DataError: As `calibrate` and `evaluate`.

@@ -10,11 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from florilege.errors import UsageError, repeated
-from florilege.settings import FlagSettings, flags_of
-from florilege.terminal import conclude, new_table, print_table, warn
-from florilege.training.cli import FLAGS, PANELS, flags_for
-from florilege.training.config import TrainConfig
-from florilege.training.sweep.sweep_record import (
+from florilege.plugins.papers.sweep.sweep_record import (
     FILE,
     PICTURE,
     Changes,
@@ -23,6 +19,10 @@ from florilege.training.sweep.sweep_record import (
     value_text,
     words_of,
 )
+from florilege.settings import FlagSettings, flags_of
+from florilege.terminal import conclude, new_table, print_table, warn
+from florilege.training.cli import FLAGS, PANELS, flags_for
+from florilege.training.config import TrainConfig
 
 app = typer.Typer(add_completion=False, help="Train a recipe over a grid of settings and seeds.")
 _SweepFlags = flags_for(*(name for name in FLAGS if name != "recipe"))
@@ -69,8 +69,8 @@ def _sweep_command(
     After any interruption, the same command with --resume continues.
     """
     # Here, because torch takes seconds and --help does without.
+    from florilege.plugins.papers.sweep.sweep import sweep
     from florilege.training.configuration import resolve
-    from florilege.training.sweep.sweep import sweep
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("start a sweep without torchrun: it already trains a run on each GPU")

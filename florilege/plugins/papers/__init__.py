@@ -1,0 +1,50 @@
+"""The papers: a recipe for each row of their tables, their data sets, and sweeps over settings."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from florilege.hooks import Command, hookimpl
+
+if TYPE_CHECKING:
+    from florilege.data.sources import DataLayout
+    from florilege.training.recipe import Recipe
+
+
+@hookimpl
+def commands() -> Mapping[str, Command]:
+    """``florilege recipes`` and ``florilege sweep``."""
+    return {
+        "recipes": Command(
+            module="florilege.plugins.papers.cli",
+            about="List the recipes, including one for each row of the papers.",
+        ),
+        "sweep": Command(
+            module="florilege.plugins.papers.sweep.cli",
+            about="Train a recipe over a grid of settings and seeds, and compare.",
+            if_stopped="stopped; repeat the command with --resume to continue\n",
+            loads_torch=True,
+        ),
+    }
+
+
+@hookimpl
+def data_layouts() -> "Sequence[DataLayout]":
+    """Pl@ntNet-300K and CIFAR-100."""
+    from florilege.data.sources import DataLayout
+    from florilege.plugins.papers.cifar100 import list_cifar100, pictures_of_cifar100
+    from florilege.plugins.papers.plantnet_300k import list_plantnet
+
+    return (
+        DataLayout(name="a Pl@ntNet-300K folder", list=list_plantnet),
+        DataLayout(
+            name="a cifar-100-python folder", list=list_cifar100, pictures=pictures_of_cifar100
+        ),
+    )
+
+
+@hookimpl
+def recipes() -> "Mapping[str, Recipe]":
+    """A recipe for each row of the tables."""
+    from florilege.plugins.papers.published import PAPERS
+
+    return PAPERS
