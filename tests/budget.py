@@ -26,7 +26,7 @@ LINES = {  # of code, by folder of the package; florilege: what all folders shar
     "plugins": 3_400,
     "florilege": 3_600,
 }
-PUBLIC_NAMES = 1_020
+PUBLIC_NAMES = 1_060
 JAVASCRIPT_LINES = 5_000  # of the page, with and without a server
 WRITTEN_WORDS = 37_000  # of the documentation, without what commands generate
 GENERATED_PAGE = "docs/commands.md"
