@@ -36,7 +36,15 @@ def test_the_plugin_of_the_page_is_installed_and_adds_a_layout_and_a_format(
     project.mkdir()
     for kind, text in blocks:
         (project / names[kind]).write_text(text)
-    build = ["-m", "uv", "build", "--wheel", "--no-build-isolation", "--python", sys.executable]
+    build: list[str | Path] = [
+        "-m",
+        "uv",
+        "build",
+        "--wheel",
+        "--no-build-isolation",
+        "--python",
+        sys.executable,
+    ]
     ran([*build, "--out-dir", tmp_path, project])
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         wheel.extractall(installed)
@@ -51,7 +59,15 @@ def test_the_plugin_of_the_page_is_installed_and_adds_a_layout_and_a_format(
     checked = ran(["-m", "florilege", "data", "check", finds], env=environment)
     assert "Mentha" in checked.stdout
     answers = tmp_path / "photos.names"
-    predict = ["predict", bundle, finds / "a.png", "-o", answers, "--output-cache", "none"]
+    predict: list[str | Path] = [
+        "predict",
+        bundle,
+        finds / "a.png",
+        "-o",
+        answers,
+        "--output-cache",
+        "none",
+    ]
     ran(["-m", "florilege", *predict], env=environment)
     assert re.fullmatch(r".*a\.png: \w+.*\n", answers.read_text())
 
