@@ -1,5 +1,7 @@
 """What a device needs to answer as the server does: plain data for JSON, and raw arrays."""
 
+import hashlib
+from collections.abc import MutableMapping
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -107,7 +109,22 @@ def _weights(record: CalibrationRecord, list_name: str | None) -> list[float] | 
     return None
 
 
-def device_arrays(pipeline: Pipeline) -> dict[str, Binary]:
+def add_arrays(pack: Plain, contents: MutableMapping[str, bytes], pipeline: Pipeline) -> None:
+    """Add the arrays to the files, and to the pack where each is; null for one that is missing."""
+    pack |= {"reference": None, "occurrences": None}
+    for kind, (shapes, content) in _arrays(pipeline).items():
+        pack[kind] = {**shapes, **named_file(contents, content, kind)}
+
+
+def named_file(contents: MutableMapping[str, bytes], content: bytes, kind: str) -> Plain:
+    """Add a file named after its hash, and return its path, size and hash."""
+    digest = hashlib.sha256(content).hexdigest()
+    path = f"{digest[:12]}.{kind}"
+    contents[path] = content
+    return {"path": path, "bytes": len(content), "sha256": digest}
+
+
+def _arrays(pipeline: Pipeline) -> dict[str, Binary]:
     """The arrays that the pipeline has, by name.
 
     ``reference``, the features that familiarity compares with, is float32 axes, then float16

@@ -1,7 +1,6 @@
 """The web page as a folder for any static host; it answers without a server or a network."""
 
 import gzip
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from florilege.models.bundle.bundle import MODEL
 from florilege.models.look_alikes import read_look_alikes
 from florilege.page_files import HEAD, SERVICE_WORKER, page_files, service_worker
 from florilege.plugins.devices import web_runtime
-from florilege.plugins.devices.device_pack import PACK, device_arrays, device_pack
+from florilege.plugins.devices.device_pack import PACK, add_arrays, device_pack, named_file
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.http.model_card import model_card
 from florilege.server.settings import Settings
@@ -53,13 +52,11 @@ def web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, byt
             item["thumbnail"]["url"] = f"{THUMBNAILS}{place}.jpg"
             contents[item["thumbnail"]["url"]] = pictures[item["id"]]
     _add_pictures(pipeline, pack["classes"], contents)
-    pack |= {"reference": None, "occurrences": None}
-    for kind, (shapes, content) in device_arrays(pipeline).items():
-        pack[kind] = {**shapes, **_named(contents, content, kind)}
+    add_arrays(pack, contents, pipeline)
     binary = runtime[web_runtime.BINARY]
     contents["ort.mjs"] = runtime[web_runtime.SCRIPT]
-    pack["network"] = _named(contents, model, "onnx")
-    pack["runtime"] = _named(contents, binary, "wasm")
+    pack["network"] = named_file(contents, model, "onnx")
+    pack["runtime"] = named_file(contents, binary, "wasm")
     zipped = gzip.compress(binary, 9, mtime=0)
     contents[f"{pack['runtime']['path']}.gz"] = zipped
     pack["runtime"]["gzip_bytes"] = len(zipped)
@@ -109,14 +106,6 @@ def _page_files() -> dict[str, bytes]:
         if name.endswith(".html"):
             contents[name] = _SERVER_LINK.sub(b"", content).replace(b"</head>", head + b"</head>")
     return contents
-
-
-def _named(contents: dict[str, bytes], content: bytes, kind: str) -> dict[str, Any]:
-    """Add a file named after its hash, and return its path, size and hash."""
-    digest = hashlib.sha256(content).hexdigest()
-    path = f"{digest[:12]}.{kind}"
-    contents[path] = content
-    return {"path": path, "bytes": len(content), "sha256": digest}
 
 
 def transfer_bytes(contents: Mapping[str, bytes]) -> int:

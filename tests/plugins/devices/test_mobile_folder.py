@@ -1,7 +1,9 @@
 """The arithmetic of the snippets, transcribed line by line, on outputs of the network."""
 
+import hashlib
 import json
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from florilege.models.session import Outputs
 from florilege.plugins.devices.mobile_folder import _check_picture, mobile_files
 from florilege.server.answers.answer import judge
 from florilege.server.answers.pipeline import Pipeline
@@ -150,13 +153,28 @@ def test_a_picture_from_a_formula_checks_an_app(pipeline: Pipeline) -> None:
     side = pipeline.bundle.preprocess.image_size
     assert _check_picture(side)[2, 3].tolist() == [(21 + 26 + 59 * c) % 256 for c in range(3)]
     logits = np.array([check["logits"]], dtype=np.float32)
-    assert [(one["photos"], one["list"]) for one in check["sets"]] == [
-        *((1, None), (2, None), (1, "heath"), (2, "heath"))
+    asked = [(one["region"], one["month"], one["list"], one["photos"]) for one in check["sets"]]
+    places = ((None, None), ("south", None), ("south", 6))
+    assert asked == [
+        (*place, name, photos) for place, name, photos in product(places, (None, "heath"), (1, 2))
     ]
-    for one in check["sets"]:
+    sets = {tuple(one["set"]) for one in check["sets"] if one["list"] is None}
+    assert len(sets) > 1  # so a place matters
+    for one in check["sets"][:4]:
         photos = np.repeat(logits, one["photos"], axis=0)
         assert snippet.predict(photos, pipeline.record.default_k, one["list"])[0] == one["set"]
     assert [check["set_of_1"], check["set_of_2"]] == [one["set"] for one in check["sets"][:2]]
     assert snippet.is_unfamiliar(logits) is check["unfamiliar"]
+    query, features = IdentifyQuery(none=True), np.array([check["features"]], dtype=np.float32)
+    outputs = Outputs(logits={pipeline.record.head: logits}, features=features)
+    answer = pipeline.decide([outputs], pipeline.plan(query), "check").answer
+    assert check["unfamiliar_by_features"] is (answer.rejection.verdict == "suspect")
+    assert check["none_of_these"] is answer.set.none_of_these
+    pack = json.loads(files["pack.json"])
+    assert pack["features"] == "features"
+    for kind in ("reference", "occurrences"):
+        content = files[pack[kind]["path"]]
+        assert pack[kind]["bytes"] == len(content)
+        assert pack[kind]["sha256"] == hashlib.sha256(content).hexdigest()
     assert files["model.onnx"] == pipeline.bundle.read("model.onnx")
     assert {"Florilege.kt", "Florilege.swift", "README.md"} <= files.keys()
