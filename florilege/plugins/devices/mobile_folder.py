@@ -41,7 +41,9 @@ def _check_picture(side: int) -> NDArray[np.uint8]:
 def _check(pipeline: Pipeline) -> dict[str, Any]:
     """What the network says of a picture, the sets of one and two such photos, and its verdicts."""
     picture = _check_picture(pipeline.bundle.preprocess.image_size)
-    outputs = Session(pipeline.bundle, device="cpu").outputs(picture[np.newaxis])
+    outputs = Session(pipeline.bundle, device="cpu").outputs(
+        picture[np.newaxis], features=pipeline.reference is not None
+    )
     sets = list(_check_sets(pipeline, outputs))
     plan = pipeline.plan(IdentifyQuery(none=True))
     whole = pipeline.decide([outputs], plan, "check").answer
