@@ -86,8 +86,9 @@ def _missing_steps(run: Path, bundle: Path) -> Iterator[Words]:
         say(f"{run} is a run folder: its network is exported to {bundle}, then calibrated")
         yield "export", run, "--out", bundle
     if not (bundle / CALIBRATION).exists():
-        data = yaml.safe_load((run / "config.yaml").read_text("utf-8"))["data"]
-        yield calibrate_words(bundle, data)
+        config = yaml.safe_load((run / "config.yaml").read_text("utf-8"))
+        skip = ["--skip-damaged"] if config.get("skip_damaged") else []
+        yield (*calibrate_words(bundle, config["data"]), *skip)
 
 
 def calibrate_words(bundle: Path, data: str, ks: str | None = None) -> Words:

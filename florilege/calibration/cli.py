@@ -155,6 +155,9 @@ def evaluate(
         ),
     ] = None,
     output_cache: OutputCache = None,
+    skip_damaged: Annotated[
+        bool, typer.Option("--skip-damaged", help="Leave out photos that cannot be read.")
+    ] = False,
     all_rules: AllRules = False,
     as_json: AsJson = False,
 ) -> None:
@@ -178,6 +181,7 @@ def evaluate(
         device=device,
         runtime=runtime,
         output_cache=output_cache,
+        skip_damaged=skip_damaged,
         all_rules=all_rules,
         as_json=as_json,
     )

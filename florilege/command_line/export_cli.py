@@ -99,6 +99,7 @@ def _export_run(run: Path, out: Path, *, as_json: bool) -> None:
         raise UsageError(f"{run} is a bundle: choose what to make from it, --target web or mobile")
     try:
         from florilege.training.run_export import export_run
+        from florilege.training.run_folder import RunFolder
     except ModuleNotFoundError as error:
         raise UsageError(
             f"`florilege export` of a run needs torch: {install_hint('train')}"
@@ -118,4 +119,5 @@ def _export_run(run: Path, out: Path, *, as_json: bool) -> None:
         f"{out}: {len(bundle.classes)} classes; the exported network gives the scores of the "
         f"trained one, within {parity['max_difference']:.2g} (allowed {parity['tolerance']:.2g})"
     )
-    conclude(then=[("calibrate", out, "--data", provenance["data"])])
+    skip = ["--skip-damaged"] if RunFolder(run).read_config().skip_damaged else []
+    conclude(then=[("calibrate", out, "--data", provenance["data"], *skip)])

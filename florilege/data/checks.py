@@ -104,12 +104,18 @@ def check(source: str, *, threads: int | None = None) -> Report:
         ],
         thinned=thinned,
         noise=_noise(listing),
-        corrected=listing.corrected,
+        corrected=_corrected(listing),
     )
 
 
 def _splits(listing: Listing) -> dict[str, Records]:
     return {name: listing.splits[name] for name in SPLITS if name in listing.splits}
+
+
+def _corrected(listing: Listing) -> dict[str, int] | None:
+    if listing.corrected is None:
+        return None
+    return {name: len(photos) for name, photos in listing.corrected.items()}
 
 
 def _noise(listing: Listing) -> dict[str, int] | None:

@@ -8,6 +8,7 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 
 from florilege.data.dataset import SPLITS
@@ -46,7 +47,8 @@ def with_corrections(listing: Listing, path: Path) -> Listing:
         pairs = zip(records.names, records.class_ids, strict=True)
         class_ids = [class_of.get(photo, before) for photo, before in pairs]
         splits[name] = replace(records, class_ids=class_ids)
-        changed[name] = sum(map(str.__ne__, class_ids, records.class_ids))
+        differs = map(str.__ne__, class_ids, records.class_ids)
+        changed[name] = list(compress(records.names, differs))
     return replace(listing, splits=splits, corrected=changed)
 
 

@@ -50,7 +50,8 @@ class Listing:
     missing: Sequence[str] = ()  # photos that its tables name and its folders lack
     unlisted: Sequence[str] = ()  # photos in its folders that its tables do not name
     published: str | None = None  # where to download a published data set
-    corrected: Mapping[str, int] | None = None  # labels that ``labels=FILE`` changed, by split
+    corrected: Mapping[str, Sequence[str]] | None = None
+    """Photos whose labels ``labels=FILE`` changed, by split."""
 
     @property
     def download_hint(self) -> str:
@@ -105,7 +106,11 @@ def assemble(
     where = "the class table" if classes is None else "the model's class table"
     parts = {name: _split(listing, name, table, where) for name in names}
     return Dataset(
-        source=listing.source, classes=table, splits=parts, thumbnails=listing.thumbnails
+        source=listing.source,
+        classes=table,
+        splits=parts,
+        thumbnails=listing.thumbnails,
+        corrected=[name for names in (listing.corrected or {}).values() for name in names],
     )
 
 

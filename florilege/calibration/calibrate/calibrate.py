@@ -46,6 +46,7 @@ from florilege.calibration.view import PLAIN, Setting
 from florilege.cores import Workers
 from florilege.data.dataset import Split, split_name
 from florilege.data.photo_places import photo_places
+from florilege.data.readable_photos import readable
 from florilege.data.sources import list_source
 from florilege.data.split_parts import Part
 from florilege.errors import GateFailed, UsageError
@@ -84,7 +85,7 @@ def calibrate_bundle(
         device: ``auto``, ``cpu`` or ``cuda``.
         workers: Ray processes that run the network; the record is the same.
         report: Writes a report; called with the calibrated bundle and its outputs.
-        say: Called with a message about the comparison of the runtimes.
+        say: Called with messages: about the comparison of the runtimes, photos that are left out.
         cache: Folder of outputs by photo, read and filled; by default every photo is run.
         settings: The fields of :class:`.calibration_settings.CalibrationSettings`, such as
             ``ks=[1, 3]``. If ``head`` and ``score_kind`` are given, the photos choose nothing, and
@@ -107,8 +108,11 @@ def calibrate_bundle(
         runtimes = [Runtime(), runtime] if runtime.name == OPENVINO else [runtime]
         sessions = [Session(bundle, device=device, runtime=one) for one in runtimes]
         training = training_photos(sessions[0], data, part) if plan.rejection_method else None
-        photos = photos_for(bundle, data, split)
-        noise = noisy_labels(plan.label_noise, bundle.classes, data, photos)
+        if training is not None and plan.skip_damaged:
+            training = readable(training, say)
+        opened = partial(photos_for, bundle, data, skip_damaged=plan.skip_damaged, say=say)
+        photos = opened(split)
+        noise = noisy_labels(plan.label_noise, bundle.classes, data, photos, say)
         plan = plan.model_copy(update={"noise": noise})
         places = _places(bundle, data, photos, plan.occurrences, say)
         PhotoOverlap.of(bundle, split, [])  # fails early if its file is damaged
@@ -118,7 +122,7 @@ def calibrate_bundle(
             _calibrated(session, plan, photos, training, places, score, stack)
             for session in sessions
         ]
-        _compare([outputs for outputs, _ in calibrated], sessions, data, part, score, say)
+        _compare([outputs for outputs, _ in calibrated], sessions, data, part, score, opened, say)
         files = {} if places is None else {OCCURRENCES: places.occurrences.to_bytes()}
         for measured, reference in calibrated:
             files |= updated_files(*card_files, measured.record)
@@ -194,6 +198,7 @@ def _compare(
     data: str,
     part: Part,
     score: Callable[..., SplitOutputs],
+    opened: Callable[[str], Split],
     say: Callable[[str], None],
 ) -> None:
     """Raise GateFailed if the sets of a second runtime differ from those of the first."""
@@ -202,7 +207,7 @@ def _compare(
     old, new = calibrated
     with ExitStack() as stack:
         if split_name(part.name) != "test" and "test" in list_source(data, splits=[]).splits:
-            photos = photos_for(old.bundle, data, "test")
+            photos = opened("test")
             outputs = [stack.enter_context(closing(score(s, photos))) for s in sessions]
             old, new = old._replace(outputs=outputs[0]), new._replace(outputs=outputs[1])
         sentence, reasons = compare_runtimes(new, old)

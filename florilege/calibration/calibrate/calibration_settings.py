@@ -109,6 +109,8 @@ class CalibrationSettings(FlagSettings):
         "evenly from all, or after genus: or group: from the same; or the CSV of a review to "
         "estimate it from.",
     )
+    skip_damaged: bool = False
+    """Leave out photos that cannot be read, and list them."""
     runtime: RuntimeName = "onnxruntime"
     """Runtime of the network; openvino adds a second calibration to the bundle."""
     precision: Precision | None = None

@@ -1,6 +1,6 @@
 """What ``--label-noise`` says of wrong labels: a rate, or the answers of people in a review."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from itertools import compress
 from os.path import normpath
@@ -19,6 +19,7 @@ from florilege.calibration.rules.label_noise import (
 )
 from florilege.calibration.validation import Ints
 from florilege.data.dataset import Split
+from florilege.data.records import count_of
 from florilege.data.review_answers import RANDOM, ReviewAnswer, answers_of, is_review, refuse_lines
 from florilege.data.sources import list_source
 from florilege.errors import DataError, first, repeated
@@ -30,9 +31,15 @@ _UNLIKELY = 1e-3  # probability of so many corrections within a genus, if errors
 
 
 def noisy_labels(
-    text: str | None, classes: ClassTable, data: str, photos: Split
+    text: str | None,
+    classes: ClassTable,
+    data: str,
+    photos: Split,
+    say: Callable[[str], None] = lambda _: None,
 ) -> NoisyLabels | None:
     """The assumption for the photos of a split; None for no text, or a rate of 0.
+
+    ``say`` is told which photos of a review the split lacks.
 
     Raises:
         DataError: A class has no genus or no single group, every class is alone in its group, or a
@@ -47,7 +54,8 @@ def noisy_labels(
         raise DataError(f"every class is alone in its {kind}, so no label can be wrong within it")
     if isinstance(amount, float):
         return NoisyLabels(noise=LabelNoise.of(kind, amount), groups=groups)
-    return NoisyLabels(noise=_of_review(amount, kind, groups, classes, photos), groups=groups)
+    noise = _of_review(amount, kind, groups, classes, photos, say)
+    return NoisyLabels(noise=noise, groups=groups)
 
 
 def _groups(kind: NoiseKind, classes: ClassTable, data: str) -> Sequence[str]:
@@ -71,10 +79,15 @@ def _groups(kind: NoiseKind, classes: ClassTable, data: str) -> Sequence[str]:
 
 
 def _of_review(
-    path: Path, kind: NoiseKind, groups: Ints, classes: ClassTable, photos: Split
+    path: Path,
+    kind: NoiseKind,
+    groups: Ints,
+    classes: ClassTable,
+    photos: Split,
+    say: Callable[[str], None],
 ) -> LabelNoise:
     """The rate, with its 95 % interval, from the photos of the split that were reviewed."""
-    before, after, plants = _answers(path, classes, photos)
+    before, after, plants = _answers(path, classes, photos, say)
     if kind == "uniform":
         inside = (after != before) & (after >= 0)
         _refuse_genus(path, before[inside], after[inside], classes)
@@ -122,9 +135,11 @@ def noise_of_review(
     )
 
 
-def _answers(path: Path, classes: ClassTable, photos: Split) -> tuple[Ints, Ints, Ints | None]:
+def _answers(
+    path: Path, classes: ClassTable, photos: Split, say: Callable[[str], None]
+) -> tuple[Ints, Ints, Ints | None]:
     """Label, true class and plant of each photo that was decided; -1 for a class not listed."""
-    answers = _decided(path, photos)
+    answers = _decided(path, photos, say)
     ids = classes.ids_of(
         {name for answer in answers for name in (answer.label, answer.class_id or "")}
     )
@@ -146,14 +161,21 @@ def _answers(path: Path, classes: ClassTable, photos: Split) -> tuple[Ints, Ints
     return before, after, plants
 
 
-def _decided(path: Path, photos: Split) -> list[ReviewAnswer]:
+def _decided(path: Path, photos: Split, say: Callable[[str], None]) -> list[ReviewAnswer]:
     """The answers about photos of the split that are decided, one for each photo."""
     names = set(photos.names)
-    answers = [answer for answer in _review(path, names) if answer.photo in names]
+    reviewed = _review(path, names)
+    answers = [answer for answer in reviewed if answer.photo in names]
+    outside = sorted({answer.photo for answer in reviewed} - names)
     decided = _of_sample(path, answers, len(names))
     if not decided:
         raise DataError(
             f"{path} decides no photo of {photos.name}, whose names look like {photos.names[0]!r}"
+        )
+    if outside:
+        say(
+            f"{count_of(len(outside), 'photo', 'photos')} of {path} that {photos.name} lacks say "
+            f"nothing of its labels and are left out: {first(outside)}"
         )
     twice = set(repeated([answer.photo for answer in decided]))
     several = [answer for answer in decided if answer.photo in twice]

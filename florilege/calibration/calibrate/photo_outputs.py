@@ -22,9 +22,11 @@ from florilege.calibration.record.record_file import read_record
 from florilege.calibration.validation import Bools, Ints, Singles
 from florilege.cores import Workers, in_order
 from florilege.data.dataset import Split
+from florilege.data.readable_photos import readable
+from florilege.data.records import count_of
 from florilege.data.sources import open_dataset
 from florilege.data.split_parts import Part
-from florilege.errors import DataError
+from florilege.errors import DataError, first
 from florilege.hooks import cluster
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.bundle.bundle import MODEL, Packed, unpacked_bundle
@@ -141,9 +143,9 @@ class SplitOutputs:
         values = np.empty((len(rows), self.columns[name]), dtype=np.float32)
         # Consecutive rows are read together: whole splits come in one read a block.
         ends = np.flatnonzero(np.diff(rows) != 1) + 1
-        for first, end in zip([0, *ends.tolist()], [*ends.tolist(), len(rows)], strict=True):
-            if end > first:
-                values[first:end] = self._read(name, int(rows[first]), end - first)
+        for start, end in zip([0, *ends.tolist()], [*ends.tolist(), len(rows)], strict=True):
+            if end > start:
+                values[start:end] = self._read(name, int(rows[start]), end - start)
         return values
 
     def _read(self, name: str, first: int, count: int) -> Singles:
@@ -191,8 +193,18 @@ def outputs_of(
     return outputs
 
 
-def photos_for(bundle: Bundle, data: str, split: str) -> Split:
+def photos_for(
+    bundle: Bundle,
+    data: str,
+    split: str,
+    *,
+    skip_damaged: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Split:
     """The photos of a split or a part of it, with labels that index the bundle's classes.
+
+    ``say`` is told which photos are damaged, if they are left out, and which corrected labels of
+    ``labels=FILE`` are of other splits.
 
     Raises:
         UsageError: ``split`` does not name a split or a part of one.
@@ -200,7 +212,15 @@ def photos_for(bundle: Bundle, data: str, split: str) -> Split:
     """
     part = Part.parse(split)
     dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
-    return part.of(dataset.split(part.name))
+    whole = dataset.split(part.name)
+    outside = sorted({*dataset.corrected} - {*whole.names})
+    if outside:
+        say(
+            f"{count_of(len(outside), 'corrected label is', 'corrected labels are')} of photos "
+            f"that {whole.name} lacks and not used: {first(outside)}"
+        )
+    photos = part.of(whole)
+    return readable(photos, say) if skip_damaged else photos
 
 
 class BundleOutputs(NamedTuple):
@@ -221,10 +241,13 @@ def bundle_outputs(
     device: str = "auto",
     runtime: RuntimeName | None = None,
     cache: Path | None = None,
+    skip_damaged: bool = False,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[BundleOutputs]:
     """Run a calibrated bundle, by default on the runtime that serves, on a split or a part of it.
 
-    ``cache`` is the folder of outputs that :func:`outputs_of` reads and fills.
+    ``cache`` is the folder of outputs that :func:`outputs_of` reads and fills, ``skip_damaged`` and
+    ``say`` are those of :func:`photos_for`.
 
     Raises:
         DataError: The data cannot be opened, or photos cannot be read.
@@ -232,7 +255,8 @@ def bundle_outputs(
         UsageError: The runtime of the calibration cannot be used here.
     """
     bundle = open_bundle(path)
-    record, photos = read_record(bundle, runtime), photos_for(bundle, data, split)
+    record = read_record(bundle, runtime)
+    photos = photos_for(bundle, data, split, skip_damaged=skip_damaged, say=say)
     session = Session(bundle, device=device, runtime=record.measured.served_by)
     with closing(outputs_of(session, photos, cache=cache)) as outputs:
         yield BundleOutputs(bundle, record, outputs, photos)
@@ -272,8 +296,8 @@ def _fill(
         hidden = len(failures) - NAMES_SHOWN
         lines = [*failures[:NAMES_SHOWN], *([f"and {hidden} more"] if hidden > 0 else [])]
         raise DataError(
-            f"{len(failures)} of {len(split)} photos cannot be read; repair or remove them and "
-            "run it again (`florilege data check` lists all):\n  " + "\n  ".join(lines)
+            f"{len(failures)} of {len(split)} photos cannot be read; repair or remove them, "
+            "or leave them out (--skip-damaged):\n  " + "\n  ".join(lines)
         )
     outputs.data_sha256 = digest.hexdigest()
 

@@ -1,7 +1,7 @@
 """What ``florilege calibrate`` and ``evaluate`` do once their flags are read."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,7 +78,10 @@ def calibrate(
         conclude(
             f"thresholds of {len(record.rules)} rules are in {bundle}{'' if all_rules else every}",
             *filter(None, [selection_note(record), _report_note(report)]),
-            then=[*_evaluate_command(bundle, data, split), ("serve", bundle)],
+            then=[
+                *_evaluate_command(bundle, data, split, skip_damaged=settings.skip_damaged),
+                ("serve", bundle),
+            ],
         )
 
 
@@ -107,6 +110,7 @@ def evaluate(
     device: Device,
     runtime: RuntimeName | None,
     output_cache: str | None,
+    skip_damaged: bool,
     all_rules: bool,
     as_json: bool,
 ) -> None:
@@ -128,13 +132,15 @@ def evaluate(
                 device=device,
                 runtime=runtime,
                 cache=cache_folder(output_cache),
+                skip_damaged=skip_damaged,
+                say=cache(warn),  # two bundles leave out the same photos
             ),
             bundle,
             baseline,
             limits,
             make_page,
             all_rules=all_rules,
-            noise=lambda new: noisy_labels(label_noise, new.bundle.classes, data, new.photos),
+            noise=lambda new: noisy_labels(label_noise, new.bundle.classes, data, new.photos, warn),
         )
     if audit is not None:
         output.add_audit(audit)
@@ -193,9 +199,12 @@ def _print_result(content: Mapping[str, Any], tables: Iterable[Titled], as_json:
     typer.echo(f"\n{legend_of(content)}")
 
 
-def _evaluate_command(bundle: Path, data: str, split: str) -> Iterator[tuple[str | Path, ...]]:
+def _evaluate_command(
+    bundle: Path, data: str, split: str, *, skip_damaged: bool
+) -> Iterator[tuple[str | Path, ...]]:
     """The command that evaluates the bundle on other photos of the same data."""
-    words = ("evaluate", bundle, "--data", data)
+    flags = ("--skip-damaged",) if skip_damaged else ()
+    words: tuple[str | Path, ...] = ("evaluate", bundle, "--data", data, *flags)
     part = Part.parse(split)
     if split_name(part.name) != "test" and "test" in list_source(data, splits=[]).splits:
         yield words

@@ -2,22 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Final
 
 import numpy as np
 
-from florilege.cores import in_order
-from florilege.data.dataset import Dataset, Split
+from florilege.data.dataset import Dataset
+from florilege.data.readable_photos import damaged_photos, without_rows
 from florilege.data.records import count_of
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from florilege.models.classes import ClassTable
-from florilege.models.images import Preprocess, load
-from florilege.progress import progress
-from florilege.training.batches.decoded_pictures import PictureDataset
-
-_LOOK: Final = Preprocess(image_size=32)  # small: it only matters whether a photo decodes
 
 Damaged = Mapping[str, Mapping[int, str]]
 """By split the rows of damaged photos, each with its name and the reason."""
@@ -25,18 +18,7 @@ Damaged = Mapping[str, Mapping[int, str]]
 
 def find_damaged(dataset: Dataset) -> Damaged:
     """Read every photo of a data set once."""
-    return {name: _find_in(split) for name, split in dataset.splits.items()}
-
-
-def _find_in(split: Split) -> dict[int, str]:
-    pictures, problems = PictureDataset(split, partial(load, preprocess=_LOOK)), dict[int, str]()
-    with progress(len(split), f"checking {split.name}") as advance:
-        results = in_order(pictures.__getitem__, range(len(split)), threads=None)
-        for row, picture in enumerate(results):
-            if isinstance(picture, str):
-                problems[row] = picture
-            advance()
-    return problems
+    return {name: damaged_photos(split) for name, split in dataset.splits.items()}
 
 
 def without_damaged(dataset: Dataset) -> tuple[Dataset, list[str]]:
@@ -44,12 +26,7 @@ def without_damaged(dataset: Dataset) -> tuple[Dataset, list[str]]:
     damaged = find_damaged(dataset)
     if not any(damaged.values()):
         return dataset, []
-    splits = {
-        name: split.select_rows(
-            np.setdiff1d(np.arange(len(split)), list(damaged[name])), name=split.name
-        )
-        for name, split in dataset.splits.items()
-    }
+    splits = {name: without_rows(split, [*damaged[name]]) for name, split in dataset.splits.items()}
     classes = dataset.classes
     if (train := splits.get("train")) is not None:
         counts = np.bincount(train.labels, minlength=len(classes)).tolist()

@@ -132,6 +132,23 @@ def test_only_photos_drawn_at_random_tell_the_rate(tmp_path: Path) -> None:
     assert whole.noise.reviewed == PHOTOS
 
 
+def test_reviewed_photos_of_other_splits_are_named(tmp_path: Path) -> None:
+    path, told = Path(review(tmp_path / "review.csv", {0: "c1"}, rows=70)), list[str]()
+    others = [f"train/{row}.jpg,c0,confirmed,,ana,random" for row in range(9)]
+    path.write_text("\n".join([path.read_text().strip(), *others]) + "\n")
+    model = noisy_labels(str(path), CLASSES, "nowhere", split(), told.append)
+    assert model is not None
+    assert model.noise.reviewed == 70
+    assert told == [
+        f"9 photos of {path} that val lacks say nothing of its labels and are left out: "
+        "'train/0.jpg', 'train/1.jpg', 'train/2.jpg', 'train/3.jpg', 'train/4.jpg' and 4 more"
+    ]
+    path.write_text("\n".join(["photo,label,answer,corrected,by,order", *others]) + "\n")
+    with pytest.raises(DataError, match="decides no photo of val"):
+        noisy_labels(str(path), CLASSES, "nowhere", split(), told.append)
+    assert len(told) == 1
+
+
 def test_wrong_labels_of_one_plant_count_as_about_one(tmp_path: Path) -> None:
     path = review(tmp_path / "review.csv", dict.fromkeys((0, 1, 2, 3), "c7"))
     plants = [f"plant {row // 4}" for row in range(PHOTOS)]

@@ -12,11 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from florilege.calibration.calibrate import photo_outputs
-from florilege.calibration.calibrate.photo_outputs import SplitOutputs, outputs_of
+from florilege.calibration.calibrate.photo_outputs import (
+    SplitOutputs,
+    outputs_of,
+    photos_for,
+)
+from florilege.calibration.record.record_file import read_record
 from florilege.data.dataset import Split
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
-from florilege.models.bundle import Bundle
+from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.images import load
 from florilege.models.session import FEATURES, Session
 from tests.calibration.command_line import run
@@ -218,11 +223,47 @@ def test_an_interruption_loses_no_outputs_and_a_damaged_photo_no_others(
         outputs_of(session, replace(split, read=stop), cache=cache)
     damaged = replace(split, read=lambda row: b"no photo" if row == 0 else split.read(row))
     runs = _counted(session, monkeypatch)
-    with pytest.raises(DataError, match=f"1 of {len(split)} photos cannot be read"):
+    with pytest.raises(
+        DataError, match=rf"1 of {len(split)} photos cannot be read.*--skip-damaged"
+    ):
         outputs_of(session, damaged, cache=cache)
     assert len(runs) == len(split) - 3  # of the others the interrupted run stored the outputs
     assert _equal(outputs_of(session, split, cache=cache), expected)
     assert len(runs) == len(split) - 3
+
+
+def test_damaged_photos_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+    """Training leaves them out with --skip-damaged, so what follows must be able to."""
+    data, bundle = make_data(tmp_path / "d", rows=9), make_bundle(tmp_path / "b").path
+    for split in ("val", "test"):
+        (data / split / "c1" / "004.png").write_bytes(b"no picture")
+    words = (bundle, "--data", data, "--score-kind", "softmax", "--head", "sccp", "--k", "1,2,3")
+    refused = run("calibrate", *words).exception
+    assert isinstance(refused, DataError)
+    result = run("calibrate", *words, "--skip-damaged", "--label-noise", "0.01")
+    assert result.exit_code == 0, result.output
+    expected = "skipped because they cannot be read: 1 photo of {}\n  {}/c1/004.png: "
+    assert expected.format("val", "val") in result.stderr
+    assert "--skip-damaged" in result.stderr.rpartition("next: ")[2]
+    record = read_record(open_bundle(bundle))
+    assert record.measured.rows == 9 * 6 - 1
+    refused = run("evaluate", bundle, "--data", data).exception
+    assert isinstance(refused, DataError)
+    again = run("evaluate", bundle, "--data", data, "--skip-damaged", "--baseline", bundle)
+    assert again.exit_code == 0, again.output
+    assert again.stderr.count(expected.format("test", "test")) == 1
+    assert f"{9 * 6 - 1} photos of test" in again.stdout
+
+
+def test_corrected_labels_of_other_splits_are_named(bundle: Bundle, tmp_path: Path) -> None:
+    data, told = make_data(tmp_path / "d", rows=3), list[str]()
+    (tmp_path / "labels.csv").write_text("path,class_id\nval/c0/000.png,c1\ntest/c0/001.png,c2\n")
+    source = f"{data}:labels={tmp_path / 'labels.csv'}"
+    photos = photos_for(bundle, source, "val:0-0.9", say=told.append)
+    assert photos.labels[photos.names.index("val/c0/000.png")] == 1
+    assert told == ["1 corrected label is of photos that val lacks and not used: 'test/c0/001.png'"]
+    photos_for(bundle, str(data), "val", say=told.append)
+    assert len(told) == 1
 
 
 def _counted(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[int]:
