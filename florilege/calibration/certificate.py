@@ -22,8 +22,8 @@ from florilege.calibration.rules import RULES
 from florilege.calibration.rules.label_noise import LabelNoise
 from florilege.calibration.view import Setting, View
 
-CONTRADICTION = 3.0  # standard errors
-CONFIDENCE_DELTA = 0.1  # share of calibrations in which a least coverage may be too high
+_CONTRADICTION = 3.0  # standard errors
+_CONFIDENCE_DELTA = 0.1  # share of calibrations in which a least coverage may be too high
 
 
 class Reason(StrEnum):
@@ -149,7 +149,7 @@ class Certificate:
             miss, rows = self.coverage - (1.0 if hit_rate is None else hit_rate), hit_rows
         else:
             spread, miss, rows = size_deviation, size - (self.mean_size or 0.0), size_rows
-        return miss > CONTRADICTION * spread * sqrt(1 / rows + of_threshold)
+        return miss > _CONTRADICTION * spread * sqrt(1 / rows + of_threshold)
 
 
 def certificate(
@@ -202,9 +202,9 @@ def _least_coverage(evidence: Evidence, label_hits: int | None, chance: float) -
         return None
     if noise is None:
         candidates = evidence.candidates
-        return least_coverage(label_hits, rows, delta=CONFIDENCE_DELTA, candidates=candidates)
+        return least_coverage(label_hits, rows, delta=_CONFIDENCE_DELTA, candidates=candidates)
     # Half of delta is for an error of the chance: the table of critical values has no .09.
-    delta = CONFIDENCE_DELTA / 2
+    delta = _CONFIDENCE_DELTA / 2
     least = least_coverage(label_hits, rows, delta=delta, candidates=evidence.candidates)
     most = chance + largest_fall(rows, delta / evidence.candidates)
     return noise.corrected(least, min(1.0, most), noise.low)

@@ -13,7 +13,7 @@ from florilege.errors import UsageError
 from florilege.models.runtime import RuntimeName
 from florilege.settings import flags_of
 
-WITH_SCORE_LOG = {"--score-log", "--approve", "--device", "--json", "--config"}
+_WITH_SCORE_LOG = {"--score-log", "--approve", "--device", "--json", "--config"}
 """Flags of ``calibrate`` that work with ``--score-log``."""
 
 app = typer.Typer(help="Choose and check the thresholds of a bundle.")
@@ -33,7 +33,7 @@ Device = Annotated[
     Literal["auto", "cpu", "cuda"],
     typer.Option(help="Where the network runs.", rich_help_panel=_COMPUTING),
 ]
-AllRules = Annotated[
+_AllRules = Annotated[
     bool, typer.Option("--all", help="Show every rule and guarantee, not only average_k.")
 ]
 Report = Annotated[
@@ -83,7 +83,7 @@ def calibrate(
         ),
     ] = None,
     output_cache: OutputCache = None,
-    all_rules: AllRules = False,
+    all_rules: _AllRules = False,
     as_json: AsJson = False,
 ) -> None:
     """Choose every threshold of a bundle on validation photos and store them in the bundle.
@@ -97,7 +97,7 @@ def calibrate(
     if score_log is not None:
         if data is not None or report is not None:
             raise UsageError("--score-log calibrates from traffic: leave out --data and --report")
-        if others := ", ".join(sorted(_typed_flags(ctx) - WITH_SCORE_LOG)):
+        if others := ", ".join(sorted(_typed_flags(ctx) - _WITH_SCORE_LOG)):
             raise UsageError(f"--score-log takes its settings from the bundle: leave out {others}")
         threshold_commands.recalibrate(bundle, score_log, approve=approve, as_json=as_json)
         return
@@ -158,7 +158,7 @@ def evaluate(
     skip_damaged: Annotated[
         bool, typer.Option("--skip-damaged", help="Leave out photos that cannot be read.")
     ] = False,
-    all_rules: AllRules = False,
+    all_rules: _AllRules = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure the sets of a calibrated bundle on photos it was not calibrated on.

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LOWEST_POWER = -20  # scores below 2**-20 share the first bin
-EDGES: NDArray[np.float64] = np.concatenate([[0.0], 2.0 ** np.arange(LOWEST_POWER, 0.01, 0.25)])
+_LOWEST_POWER = -20  # scores below 2**-20 share the first bin
+EDGES: NDArray[np.float64] = np.concatenate([[0.0], 2.0 ** np.arange(_LOWEST_POWER, 0.01, 0.25)])
 """Lower edges of the bins: four to a factor of two; the last one holds the score 1 alone."""
 
 LOGSUMEXP_BINS = 40

@@ -17,11 +17,11 @@ from florilege.calibration.validation import Floats
 
 LARGEST_K = 20
 """With a larger k the products could leave the range of float64."""
-CLAMP = 28.0  # logits this far above the k-th largest are certain members: exp(-28) is below 1e-12
+_CLAMP = 28.0  # logits this far above the k-th largest are certain members: exp(-28) is below 1e-12
 ROWS_AT_ONCE = 32
 HEAVY = 3  # this many times k heaviest classes are multiplied one by one
 
-Polynomials = Floats
+_Polynomials = Floats
 """Coefficients ``e_0``, ``e_1``, ... of the product of ``1 + w t``, ``(rows, degree + 1)``."""
 
 
@@ -64,7 +64,7 @@ def _weights(logits: Floats, k: int, *, first_row: int) -> Floats:
             f"logits must have no NaN, no +inf and {k} finite values or more in each row; "
             f"row {first_row + int(np.flatnonzero(bad)[0])} does not"
         )
-    return np.exp(np.minimum(logits - kth, CLAMP))
+    return np.exp(np.minimum(logits - kth, _CLAMP))
 
 
 def _marginals(weights: Floats, k: int) -> Floats:
@@ -79,7 +79,7 @@ def _marginals(weights: Floats, k: int) -> Floats:
     return np.clip(marginals / of_all[:, -1:], 0.0, 1.0)
 
 
-def _elementary(light: Floats, degree: int) -> Polynomials:
+def _elementary(light: Floats, degree: int) -> _Polynomials:
     """``e_0`` to ``e_degree`` from sums of powers, by Newton's identities.
 
     These lose digits where few weights dominate the sum. Light weights are at most 1 and heavy ones
@@ -96,7 +96,7 @@ def _elementary(light: Floats, degree: int) -> Polynomials:
     return polynomials
 
 
-def _without_light(light: Floats, of_all: Polynomials, degree: int) -> Floats:
+def _without_light(light: Floats, of_all: _Polynomials, degree: int) -> Floats:
     """For each light class ``e_degree`` of all others, ``(rows, classes)``.
 
     Each step subtracts at most half, since `HEAVY` times k classes are heavier than any of these.
@@ -107,7 +107,7 @@ def _without_light(light: Floats, of_all: Polynomials, degree: int) -> Floats:
     return others
 
 
-def _without_heavy(weights: Floats, of_light: Polynomials, k: int) -> tuple[Floats, Polynomials]:
+def _without_heavy(weights: Floats, of_light: _Polynomials, k: int) -> tuple[Floats, _Polynomials]:
     """For each heavy class ``e_(k-1)`` of all others, ``(rows, heavy)``; and ``e_0`` to ``e_k``.
 
     This multiplies the classes before each one with those after it, without division or
@@ -124,7 +124,7 @@ def _without_heavy(weights: Floats, of_light: Polynomials, k: int) -> tuple[Floa
     return others, before[-1]
 
 
-def _times(polynomials: Polynomials, weight: Floats) -> Polynomials:
+def _times(polynomials: _Polynomials, weight: Floats) -> _Polynomials:
     """Each polynomial times ``1 + w t``, truncated to its degree."""
     product = polynomials.copy()
     product[:, 1:] += weight[:, np.newaxis] * polynomials[:, :-1]

@@ -12,7 +12,7 @@ from florilege.calibration.validation import Bools, Ints
 MadeFrom = Literal["observations", "same_class"]
 FEWEST_GROUPS = 100  # with fewer groups a threshold is too noisy
 FEWEST_TO_SPLIT = 500  # plants: a fifth of them, 100, tells a hit rate to three points
-CHOOSING = 5  # one plant in so many chooses
+_CHOOSING = 5  # one plant in so many chooses
 
 
 class PhotoGroups(NamedTuple):
@@ -79,7 +79,7 @@ def choosing_rows(plants: Ints | None, rows: int, *, seed: int = 0) -> Bools | N
     names = np.unique(numbers)
     if names.size < FEWEST_TO_SPLIT:
         return None
-    choosing = np.random.default_rng(seed).permutation(names)[: names.size // CHOOSING]
+    choosing = np.random.default_rng(seed).permutation(names)[: names.size // _CHOOSING]
     return np.isin(numbers, choosing)
 
 

@@ -229,7 +229,7 @@ def cautions(record: CalibrationRecord) -> list[str]:
     return [*general, *lists, *_place_cautions(record.place_prior)]
 
 
-REASONS: Mapping[Reason, str] = {
+_REASONS: Mapping[Reason, str] = {
     Reason.PHOTOS_TRAINED: "no guarantee holds: photos that trained the network calibrate it",
     Reason.ORIGIN_UNKNOWN: (
         "it is unknown which photos trained and chose the network, so no guarantee holds: "
@@ -255,7 +255,7 @@ def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
     yield from overlap.warnings(measured.rows)
     points = [*record.requested_points(), *record.promised_points()]
     reasons = dict.fromkeys(reason for point in points for reason in point.certificate.reasons)
-    yield from (REASONS[reason] for reason in reasons if reason in REASONS)
+    yield from (_REASONS[reason] for reason in reasons if reason in _REASONS)
 
 
 def _number_cautions(record: CalibrationRecord) -> Iterator[str]:

@@ -22,7 +22,7 @@ from florilege.suggestions import suggestion
 
 DEFAULT_KS = (1.0, 2.0, 3.0, 5.0, 10.0)
 GRID_END = 20
-DEFAULT_DELTA = 0.1
+_DEFAULT_DELTA = 0.1
 TEMPERATURES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
 
 
@@ -35,7 +35,7 @@ def _numbers(text: Any) -> Any:
         raise ValueError("takes numbers separated by commas") from error
 
 
-ViewWord = Literal["all", "none", "photos", "lists", "places"]
+_ViewWord = Literal["all", "none", "photos", "lists", "places"]
 
 
 def _words(text: Any) -> Any:
@@ -79,7 +79,7 @@ class CalibrationSettings(FlagSettings):
     """How to detect photos of something else: auto (by features, if there are any) or none."""
     suspect_share: float = Field(default=DEFAULT_SHARE, ge=0, lt=1)
     """Share of these photos to treat as suspect."""
-    delta: float = Field(default=DEFAULT_DELTA, gt=0, lt=1)
+    delta: float = Field(default=_DEFAULT_DELTA, gt=0, lt=1)
     """Share of calibrations that may break guarantee=probability."""
     max_size: int | None = None
     """Largest set under a guaranteed mean size; by default 50, or 2 K."""
@@ -96,7 +96,7 @@ class CalibrationSettings(FlagSettings):
         "none removes the one in the bundle.",
     )
     views_wanted: Annotated[
-        tuple[ViewWord, ...], BeforeValidator(_words), Flag(name="--views", type=str)
+        tuple[_ViewWord, ...], BeforeValidator(_words), Flag(name="--views", type=str)
     ] = Field(
         default="all",
         validate_default=True,
@@ -185,7 +185,7 @@ class CalibrationPlan(CalibrationSettings):
             for kind in (None, *(self.place_kinds if places else ()))
         ]
 
-    def _wants(self, circumstance: ViewWord) -> bool:
+    def _wants(self, circumstance: _ViewWord) -> bool:
         return bool({"all", circumstance} & set(self.views_wanted))
 
     def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind, float]]:

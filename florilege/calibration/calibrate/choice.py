@@ -32,7 +32,7 @@ SIZE_TOLERANCE = 1.05
 Where many scores are equal, as in a barely trained network, ties at the cut enlarge the sets."""
 TEMPERATURE_ROWS = 5000  # photos that choose the temperature; more would only cost time
 STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)  # 1 is Bayes' rule, if observers were everywhere
-FUSION_ROWS = 2000  # groups that choose how several photos are fused
+_FUSION_ROWS = 2000  # groups that choose how several photos are fused
 
 
 class Choice(NamedTuple):
@@ -121,7 +121,7 @@ def choose_fusion(
     if photos.showing(view).made_from == "same_class":
         return None, 1
     fusions: list[Fusion] = [None, *EXPONENTS]
-    step = -(-len(photos.showing(view).rows) // FUSION_ROWS)
+    step = -(-len(photos.showing(view).rows) // _FUSION_ROWS)
     sources = [photos.source(view, replace(base, fusion=fusion), step=step) for fusion in fusions]
     return fusions[_choose_source(sources, plan)[0]], len(fusions)
 

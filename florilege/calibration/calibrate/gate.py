@@ -30,12 +30,12 @@ from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
 from florilege.settings import complaint
 
-WIDTH_RATIO = 2.241402727604947 / Z95  # of a 97.5 % interval and a 95 % interval
-FIXED_MEANS: Mapping[str, Literal["sizes", "hits"]] = {"k": "sizes", "coverage": "hits"}
+_WIDTH_RATIO = 2.241402727604947 / Z95  # of a 97.5 % interval and a 95 % interval
+_FIXED_MEANS: Mapping[str, Literal["sizes", "hits"]] = {"k": "sizes", "coverage": "hits"}
 NEARBY = (0.8, 1.25)  # factors of a threshold that show the hits per additional class
-MOST_HIT_RATE_LOST = 0.002  # by another runtime, as a share of the photos; any gain is allowed
-MOST_SIZE_CHANGE = 0.01  # in either direction, as a share of the original mean set size
-LEAST_NESTED = 0.99  # least share of the photos whose two sets are equal, or one within the other
+_MOST_HIT_RATE_LOST = 0.002  # by another runtime, as a share of the photos; any gain is allowed
+_MOST_SIZE_CHANGE = 0.01  # in either direction, as a share of the original mean set size
+_LEAST_NESTED = 0.99  # least share of the photos whose two sets are equal, or one within the other
 
 
 class Gate(BaseModel):
@@ -93,7 +93,7 @@ class Gate(BaseModel):
 
     def _fails(self, loss: tuple[float, float], allowed: float) -> bool:
         low, high = loss
-        margin = (high - low) / 2 * (WIDTH_RATIO - 1)  # half the risk for each of two figures
+        margin = (high - low) / 2 * (_WIDTH_RATIO - 1)  # half the risk for each of two figures
         return low - margin > allowed if self.proof == "worse" else high > allowed
 
 
@@ -194,7 +194,7 @@ def _measure(bundle: BundleOutputs, points: Sequence[OperatingPoint]) -> list[_R
             origin=ThresholdOrigin(
                 data_sha256=record.measured.data_sha256,
                 rows=point.rows,
-                fixes=None if point.top_k is not None else FIXED_MEANS[RULES[point.rule].asks],
+                fixes=None if point.top_k is not None else _FIXED_MEANS[RULES[point.rule].asks],
                 hits_per_class=_hits_per_class(measurement, place + count, place + 2 * count),
             ),
             bounds=size_bounds(point, record.classes, record.score_kind),
@@ -263,20 +263,20 @@ def differences(change: Comparison, nested: float) -> list[str]:
     ``nested`` is the share of the photos whose two sets are equal, or one within the other.
     """
     hits, size, sentences = change.hit_rate, change.size, list[str]()
-    if (change.lost - change.gained) / change.rows > MOST_HIT_RATE_LOST:
+    if (change.lost - change.gained) / change.rows > _MOST_HIT_RATE_LOST:
         sentences.append(
-            f"hit rate {hits.old:.4f} -> {hits.new:.4f}, which may lose {MOST_HIT_RATE_LOST:g} at "
+            f"hit rate {hits.old:.4f} -> {hits.new:.4f}, which may lose {_MOST_HIT_RATE_LOST:g} at "
             "most"
         )
-    if abs(size.difference) > MOST_SIZE_CHANGE * size.old:
+    if abs(size.difference) > _MOST_SIZE_CHANGE * size.old:
         sentences.append(
             f"mean set size {size.old:.3f} -> {size.new:.3f}, which may change by "
-            f"{MOST_SIZE_CHANGE * 100:g} % at most"
+            f"{_MOST_SIZE_CHANGE * 100:g} % at most"
         )
-    if nested < LEAST_NESTED:
+    if nested < _LEAST_NESTED:
         sentences.append(
             f"{nested * 100:.1f} % of the sets are equal or one within the other, "
-            f"{LEAST_NESTED * 100:g} % must be"
+            f"{_LEAST_NESTED * 100:g} % must be"
         )
     return sentences
 

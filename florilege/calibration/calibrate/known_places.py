@@ -19,7 +19,7 @@ from florilege.models.occurrences import COLUMNS, Occurrences, Place, PlaceKind,
 from florilege.models.species_names import SpeciesNames
 from florilege.tables import read_table
 
-FEWEST_PLACES = 100
+_FEWEST_PLACES = 100
 
 
 def read_occurrences(path: Path, classes: ClassTable, say: Callable[[str], None]) -> Occurrences:
@@ -76,7 +76,7 @@ class PhotoPlaces(NamedTuple):
         usable = [
             place if place and occurrences.knows(place.region) else None for place in places or ()
         ]
-        if len(usable) - usable.count(None) < FEWEST_PLACES:
+        if len(usable) - usable.count(None) < _FEWEST_PLACES:
             return cls(occurrences, occurrences.draw(labels), simulated=True)
         return cls(occurrences, usable, simulated=False)
 

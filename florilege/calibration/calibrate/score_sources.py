@@ -21,7 +21,7 @@ from florilege.calibration.view import PLAIN, Indices, Scoring, View
 from florilege.models.occurrences import Place
 
 Block = tuple[Floats, Ints | None]  # scores, and labels if known
-KEPT_LIFTS = 256  # places whose lifts are kept while the photos are scored
+_KEPT_LIFTS = 256  # places whose lifts are kept while the photos are scored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Source:
         return one_of_each(self.plants)
 
 
-class Shown(NamedTuple):
+class _Shown(NamedTuple):
     """The rows of a split that show a view."""
 
     rows: Ints  # row of each photo, (groups, photos)
@@ -71,7 +71,7 @@ class LabelledPhotos:
     places: PhotoPlaces | None = None
     among: Bools | None = None  # the photos that are used, (rows,); None for all
     noise: NoisyLabels | None = None  # the assumption about wrong labels
-    _shown: dict[View, Shown] = field(default_factory=dict)
+    _shown: dict[View, _Shown] = field(default_factory=dict)
 
     def source(
         self,
@@ -127,7 +127,7 @@ class LabelledPhotos:
             noisy = noisy.among(np.array(self.lists[view.list], dtype=np.int64), self.labels)
         return noisy if view.photos == 1 else noisy.together
 
-    def showing(self, view: View) -> Shown:
+    def showing(self, view: View) -> _Shown:
         """The rows that show a view: single photos, or groups of photos of one plant.
 
         Where the data name too few plants, groups show one species.
@@ -141,7 +141,7 @@ class LabelledPhotos:
             )
         return self._shown[view]
 
-    def _groups(self, photos: int) -> Shown:
+    def _groups(self, photos: int) -> _Shown:
         labels, made_from = self.outputs.labels, None
         used = np.arange(len(labels))
         if self.among is not None:
@@ -152,7 +152,7 @@ class LabelledPhotos:
             names = None if names is None else [names[row] for row in used.tolist()]
             groups = groups_of(labels[used], size=photos, observations=names)
             rows, made_from = used[groups.rows], groups.made_from
-        return Shown(rows, labels[rows[:, 0]], made_from, None, None)
+        return _Shown(rows, labels[rows[:, 0]], made_from, None, None)
 
     @property
     def labels(self) -> Ints:
@@ -165,7 +165,7 @@ class LabelledPhotos:
         plants = self.outputs.plants
         return plants if plants is None or self.among is None else plants[self.among]
 
-    def _part(self, whole: Shown, view: View) -> Shown:
+    def _part(self, whole: _Shown, view: View) -> _Shown:
         """The groups of a list's classes whose place is known."""
         rows, labels, classes, places = whole.rows, whole.labels, None, None
         if view.list is not None:
@@ -179,7 +179,7 @@ class LabelledPhotos:
             mask = np.array([place is not None for place in of_rows], dtype=np.bool_)
             rows, labels = rows[mask], labels[mask]
             places = [place for place in of_rows if place is not None]
-        return Shown(rows, labels, whole.made_from, classes, places)
+        return _Shown(rows, labels, whole.made_from, classes, places)
 
     def shows(self, view: View) -> bool:
         """Whether enough rows show a view: 100, or for a list alone any."""
@@ -196,7 +196,7 @@ class LabelledPhotos:
     def _lifts(self, strength: float) -> Callable[[Place], Floats]:
         """What a place adds to scaled logits, ``(classes,)``."""
 
-        @lru_cache(KEPT_LIFTS)
+        @lru_cache(_KEPT_LIFTS)
         def lift(place: Place) -> Floats:
             assert self.places is not None
             return strength * self.places.occurrences.log_lift(place)

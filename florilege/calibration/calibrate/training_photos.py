@@ -25,7 +25,7 @@ from florilege.models.photo_hashes import PHOTOS, PhotoHashes
 from florilege.models.session import FEATURES, Session
 
 TRAIN = "train"
-CHOSEN_ON = "checkpoint_chosen_on"  # in ``provenance.json``: the split that did, or null
+_CHOSEN_ON = "checkpoint_chosen_on"  # in ``provenance.json``: the split that did, or null
 NETWORKS = "networks_compared"  # in ``provenance.json``: how many it chose among, if counted
 MOST_PHOTOS = 1000
 """The most training photos to compare with; one per class, if there are more classes. With 2,000 or
@@ -34,7 +34,7 @@ work of a server, 0.1 ms per photo with 1,000, grows in proportion."""
 
 
 UNCOMPARED = "the run is of an older version: copies of its photos in other bytes are not known"
-REMEDY = "copy or export the bundle again"
+_REMEDY = "copy or export the bundle again"
 
 
 class PhotoOverlap(NamedTuple):
@@ -61,7 +61,7 @@ class PhotoOverlap(NamedTuple):
         if not bundle.has(PHOTOS):
             chose = _declared(provenance, split)
             return cls(chose_checkpoint=chose, networks=networks if chose else 1)
-        hashes = parse_file(bundle, PHOTOS, PhotoHashes.from_bytes, REMEDY)
+        hashes = parse_file(bundle, PHOTOS, PhotoHashes.from_bytes, _REMEDY)
         trained, selection = hashes.trained(photos), int(hashes.chose(photos).sum())
         near = count_copies(pictures, ~trained, hashes.fingerprints)
         train = int(trained.sum()) + (near or 0)
@@ -78,7 +78,7 @@ class PhotoOverlap(NamedTuple):
         """
         rows, plants = len(outputs.labels), outputs.plants
         if bundle.has(PHOTOS):
-            hashes = parse_file(bundle, PHOTOS, PhotoHashes.from_bytes, REMEDY)
+            hashes = parse_file(bundle, PHOTOS, PhotoHashes.from_bytes, _REMEDY)
             numbers = np.arange(rows) if plants is None else plants
             chose = np.isin(numbers, numbers[hashes.chose(outputs.photos)])
             if chose.any() and np.unique(numbers[~chose]).size >= FEWEST_TO_SPLIT // 2:
@@ -117,9 +117,9 @@ def _compared(provenance: Mapping[str, Any]) -> int | None:
 
 def _declared(provenance: Mapping[str, Any], split: str) -> bool | None:
     """Whether a split chose the checkpoint, as the import was told; None where it was not."""
-    if CHOSEN_ON not in provenance or "data" in provenance:  # of a run without hashes
+    if _CHOSEN_ON not in provenance or "data" in provenance:  # of a run without hashes
         return None
-    return split_name(Part.parse(split).name) in ("train", provenance[CHOSEN_ON])
+    return split_name(Part.parse(split).name) in ("train", provenance[_CHOSEN_ON])
 
 
 def training_photos(session: Session, data: str, part: Part) -> Split | None:

@@ -1,6 +1,6 @@
 """The output of ``calibrate`` and ``evaluate``: tables for people, JSON for programs.
 
-The JSON object of a threshold names each figure once; :data:`CELLS` names those that tables show.
+The JSON object of a threshold names each figure once; :data:`_CELLS` names those that tables show.
 """
 
 import json
@@ -230,11 +230,11 @@ def _audit_table(report: AuditReport) -> Titled:
 
 
 def _figures_table(headings: Sequence[str], entries: Iterable[Plain]) -> Table:
-    """A row for each JSON object; each heading is a key of :data:`CELLS` or of its ``shots``."""
+    """A row for each JSON object; each heading is a key of :data:`_CELLS` or of its ``shots``."""
     table = new_table(headings, words=("rule", "list"))
     for entry in entries:
         shots = {name: _share(rate) for name, rate in entry.get("shots", {}).items()}
-        table.add_row(*(shots.get(heading) or CELLS[heading](entry) for heading in headings))
+        table.add_row(*(shots.get(heading) or _CELLS[heading](entry) for heading in headings))
     return table
 
 
@@ -283,7 +283,7 @@ def _share(value: float | None) -> str:
 
 _MADE_FROM = {"observations": "photos of one plant", "same_class": "photos of one species"}
 
-CELLS: Mapping[str, Callable[[Plain], str]] = {
+_CELLS: Mapping[str, Callable[[Plain], str]] = {
     "rule": lambda entry: str(entry["rule"]),
     "list": lambda entry: str(entry["list"]),
     "asked": lambda entry: f"{entry['k'] if 'k' in entry else entry['level']:g}",

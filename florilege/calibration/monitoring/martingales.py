@@ -25,10 +25,10 @@ from numpy.typing import ArrayLike
 
 from florilege.calibration.validation import Floats
 
-STAKES = np.array([0.9, 0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005])
+_STAKES = np.array([0.9, 0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005])
 """Shares of the largest stake that cannot lead to debt; large ones detect large changes quickly."""
-WAVES = np.arange(1, 5)
-SWINGS = np.array([0.9, 0.5, 0.2, 0.05])
+_WAVES = np.arange(1, 5)
+_SWINGS = np.array([0.9, 0.5, 0.2, 0.05])
 ROWS_AT_ONCE = 1024
 
 
@@ -98,14 +98,14 @@ class MeanTest(_Capital):
                 "a mean test needs 0 <= low <= high, 0 < high and low < largest, got "
                 f"{low}, {high} and {largest}"
             )
-        super().__init__(2 * STAKES.size, cluster_size=cluster_size)
+        super().__init__(2 * _STAKES.size, cluster_size=cluster_size)
         self.low, self.high, self.largest = low, high, largest
 
     def update(self, values: ArrayLike) -> Floats:
         """Add values of at least 0; returns the log of the capital after each, ``(rows,)``."""
         rows = np.minimum(np.asarray(values, dtype=np.float64), self.largest)[:, np.newaxis]
-        higher = np.log1p(STAKES / self.high * (rows - self.high))  # (rows, stakes)
-        lower = np.log1p(STAKES / (self.largest - self.low) * (self.low - rows))
+        higher = np.log1p(_STAKES / self.high * (rows - self.high))  # (rows, stakes)
+        lower = np.log1p(_STAKES / (self.largest - self.low) * (self.low - rows))
         return self.play(np.concatenate([higher, lower], axis=1))
 
 
@@ -129,7 +129,7 @@ class DistributionTest(_Capital):
     def __init__(
         self, edges: Sequence[float], counts: Sequence[int], *, seed: int = 0, cluster_size: int = 1
     ) -> None:
-        super().__init__(2 * WAVES.size * SWINGS.size, cluster_size=cluster_size)
+        super().__init__(2 * _WAVES.size * _SWINGS.size, cluster_size=cluster_size)
         self.edges = np.asarray(edges, dtype=np.float64)
         self.counts = np.asarray(counts, dtype=np.int64).copy()
         if self.edges.shape != self.counts.shape or self.counts.sum() < 1 or self.counts.min() < 0:
@@ -144,8 +144,8 @@ class DistributionTest(_Capital):
         evidence = [np.empty(0)]
         for start in range(0, len(rows), ROWS_AT_ONCE):
             ranks = self.ranks(rows[start : start + ROWS_AT_ONCE])[:, np.newaxis]
-            waves = np.repeat(np.cos(np.pi * WAVES * ranks), SWINGS.size, axis=1)
-            bets = np.tile(SWINGS, WAVES.size) * waves
+            waves = np.repeat(np.cos(np.pi * _WAVES * ranks), _SWINGS.size, axis=1)
+            bets = np.tile(_SWINGS, _WAVES.size) * waves
             evidence.append(self.play(np.log1p(np.concatenate([bets, -bets], axis=1))))
         return np.concatenate(evidence)
 

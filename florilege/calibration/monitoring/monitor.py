@@ -21,7 +21,7 @@ from florilege.calibration.sets import largest_set
 from florilege.calibration.view import PLAIN
 from florilege.errors import BundleError
 
-STATE_VERSION = 2
+_STATE_VERSION = 2
 CLEAR_AFTER = 500  # an alarm ends after at least this many photos
 WATCHED = {
     "set_size": "sets are larger or smaller than they were on validation photos",
@@ -221,7 +221,7 @@ class Monitor:
     def to_json(self) -> str:
         """The whole state, for :meth:`restore`."""
         state = {
-            "schema_version": STATE_VERSION,
+            "schema_version": _STATE_VERSION,
             "calibration_id": self.expected.calibration_id,
             "rows": self.rows,
             "alarms": [asdict(alarm) for alarm in self.alarms],
@@ -238,7 +238,7 @@ class Monitor:
         try:
             state = json.loads(text)
             identity = (state["schema_version"], state["calibration_id"])
-            if identity != (STATE_VERSION, self.expected.calibration_id):
+            if identity != (_STATE_VERSION, self.expected.calibration_id):
                 raise BundleError(
                     "the monitor's state belongs to another calibration: reset the monitor"
                 )

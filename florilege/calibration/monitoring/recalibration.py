@@ -42,7 +42,7 @@ from florilege.models.bundle.bundle import open_bundle, replace_files, reserved
 FEWEST_REQUESTS = 500
 Requests = Callable[[], Iterator[NDArray[Any]]]
 """Starts a new pass over the logits of the served head, ``(requests, photos, classes)``."""
-NOT_RESTORED = (
+_NOT_RESTORED = (
     "hit rates: they are unknown until some of this traffic is labelled (florilege evaluate "
     "--feedback-store)",
     "accuracy lost to blur, another camera or new species: new thresholds only restore the mean "
@@ -88,7 +88,7 @@ class TrafficThresholds:
                 for new in self.thresholds
             ),
             *self.notes,
-            *(f"not restored: {what}" for what in NOT_RESTORED),
+            *(f"not restored: {what}" for what in _NOT_RESTORED),
             outcome,
         ]
 
@@ -103,7 +103,7 @@ class TrafficThresholds:
             "torn": self.torn,
             "thresholds": [asdict(threshold) for threshold in self.thresholds],
             "notes": list(self.notes),
-            "not_restored": list(NOT_RESTORED),
+            "not_restored": list(_NOT_RESTORED),
         }
 
 

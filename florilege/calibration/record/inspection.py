@@ -19,7 +19,7 @@ from florilege.models.bundle.staging import BundleFolder
 from florilege.models.session import Session
 
 PROVENANCE = "provenance.json"
-SERVED = ("calibration_id", "created", "head", "score_kind", "temperature")
+_SERVED = ("calibration_id", "created", "head", "score_kind", "temperature")
 MEASURED = ("runtime", "precision", "split", "rows")
 SHOWN = ("value", "lambda_val", "size", "hit_rate")
 
@@ -113,7 +113,7 @@ def _calibration(bundle: Bundle) -> dict[str, Any] | None:
         return None
     record = parse_record(bundle)
     return {
-        **{name: getattr(record, name) for name in SERVED},
+        **{name: getattr(record, name) for name in _SERVED},
         **{name: getattr(record.measured, name) for name in MEASURED},
         "asked_k": record.asked_k,
         "asked_coverage": record.asked_coverage,

@@ -36,7 +36,7 @@ from florilege.calibration.view import PLAIN, Scoring, Setting, View
 PREFERRED_K = 3.0
 
 
-class TableKey(NamedTuple):
+class _TableKey(NamedTuple):
     """Identifies thresholds of the served scores."""
 
     view: View
@@ -104,7 +104,7 @@ class CalibrationRecord:
     def __post_init__(self) -> None:
         if len(self._weights) != self.classes:
             raise ValueError(f"{len(self._weights)} class counts for {self.classes} classes")
-        if TableKey(View(), "average_k", None) not in self.served:
+        if _TableKey(View(), "average_k", None) not in self.served:
             raise ValueError(f"no average_k table for {self.scoring}")
         if any(region.classes[-1] >= self.classes for region in self.lists):
             raise ValueError(f"a list holds a class index beyond the {self.classes} classes")
@@ -134,14 +134,14 @@ class CalibrationRecord:
         return self.scoring.temperature
 
     @cached_property
-    def served(self) -> dict[TableKey, Served]:
+    def served(self) -> dict[_TableKey, Served]:
         """The thresholds of the served scores."""
-        served = dict[TableKey, Served]()
+        served = dict[_TableKey, Served]()
         for table in self.tables:
             if table.scoring.single == self.scoring:
                 for rule in table.rules:
                     if rule.rule in RULES:
-                        key = TableKey(table.view, rule.rule, rule.guarantee)
+                        key = _TableKey(table.view, rule.rule, rule.guarantee)
                         served.setdefault(key, Served(table, rule))
         return served
 
@@ -181,7 +181,7 @@ class CalibrationRecord:
         self, rule: str, guarantee: Guarantee | None = None, view: View = PLAIN
     ) -> list[float]:
         """The calibrated values of K (coverages for a coverage rule), ascending."""
-        served = self.served.get(TableKey(view, rule, guarantee or usual_guarantee(rule)))
+        served = self.served.get(_TableKey(view, rule, guarantee or usual_guarantee(rule)))
         return [] if served is None else served.thresholds.values
 
     def setting(
@@ -209,7 +209,7 @@ class CalibrationRecord:
         Raises:
             NotCalibrated: There is no such threshold; ``allowed`` holds the calibrated values.
         """
-        key = TableKey(view, setting.rule, setting.guarantee)
+        key = _TableKey(view, setting.rule, setting.guarantee)
         point = self._points.get((key, setting.value))
         if point is not None:
             return point
@@ -229,7 +229,7 @@ class CalibrationRecord:
         """
         for near in view.nearest():
             point = self._points.get(
-                (TableKey(near, setting.rule, setting.guarantee), setting.value)
+                (_TableKey(near, setting.rule, setting.guarantee), setting.value)
             )
             if point is not None:
                 return point
@@ -298,8 +298,8 @@ class CalibrationRecord:
         return {region.name: region for region in self.lists}
 
     @cached_property
-    def _points(self) -> dict[tuple[TableKey, float], OperatingPoint]:
-        points = dict[tuple[TableKey, float], OperatingPoint]()
+    def _points(self) -> dict[tuple[_TableKey, float], OperatingPoint]:
+        points = dict[tuple[_TableKey, float], OperatingPoint]()
         for key, served in self.served.items():
             weights = self._weights
             if key.view.list is not None:
@@ -314,7 +314,7 @@ class CalibrationRecord:
     ) -> list[OperatingPoint]:
         values = {"k": sorted(self.asked_k), "coverage": sorted(self.asked_coverage)}
         requested = (
-            (TableKey(view, rule, guarantee), value)
+            (_TableKey(view, rule, guarantee), value)
             for rule, guarantee in rules
             for value in values[RULES[rule].asks]
         )

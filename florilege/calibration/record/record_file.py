@@ -24,12 +24,12 @@ from florilege.models.bundle.bundle import (
 from florilege.models.occurrences import Occurrences
 from florilege.models.runtime import RuntimeName
 
-RuntimeFiles = Mapping[RuntimeName, str]
-CALIBRATIONS: RuntimeFiles = {"onnxruntime": CALIBRATION, "openvino": OPENVINO_CALIBRATION}
-REFERENCES: RuntimeFiles = {"onnxruntime": REFERENCE, "openvino": OPENVINO_REFERENCE}
+_RuntimeFiles = Mapping[RuntimeName, str]
+CALIBRATIONS: _RuntimeFiles = {"onnxruntime": CALIBRATION, "openvino": OPENVINO_CALIBRATION}
+REFERENCES: _RuntimeFiles = {"onnxruntime": REFERENCE, "openvino": OPENVINO_REFERENCE}
 METRICS = "metrics.json"
 CARD = "MODEL_CARD.md"
-TITLE = "## Calibration"  # of the section of the model card that a calibration writes
+_TITLE = "## Calibration"  # of the section of the model card that a calibration writes
 Value = TypeVar("Value")
 
 
@@ -139,7 +139,7 @@ def updated_files(
     ]
     calibration = {"split": measured.split, "rows": measured.rows, "average_k": figures}
     section = [
-        TITLE,
+        _TITLE,
         f"\nCalibrated on the {measured.rows:,} photos of the split `{measured.split}`, head "
         f"`{record.head}`, scores `{score_name(record.score_kind, record.temperature)}`.",
         "",
@@ -172,7 +172,7 @@ def selection_note(record: CalibrationRecord) -> str:
 
 def _with_section(card: str, section: str) -> str:
     """The card with this section in place of the one with the same title, or after its end."""
-    pattern = re.compile(rf"^{TITLE}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+    pattern = re.compile(rf"^{_TITLE}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
     if pattern.search(card):
         return pattern.sub(lambda _: f"{section}\n\n", card, count=1).rstrip("\n") + "\n"
     return f"{card.rstrip()}\n\n{section}".strip() + "\n"

@@ -10,12 +10,12 @@ from florilege.calibration.record.origin import TRAFFIC
 if TYPE_CHECKING:
     from florilege.calibration.record.operating_point import OperatingPoint
 
-Phrases = dict[str, str]
-PHRASES: dict[str, Phrases] = {
+_Phrases = dict[str, str]
+PHRASES: dict[str, _Phrases] = {
     path.stem: json.loads(path.read_text("utf-8"))
     for path in sorted((Path(__file__).parent / "languages").glob("*.json"))
 }
-"""Phrases of the sentence by language code; ``whole`` joins them. Each file has the same keys."""
+"""_Phrases of the sentence by language code; ``whole`` joins them. Each file has the same keys."""
 
 
 def statement(
@@ -46,7 +46,7 @@ def _sentences(point: "OperatingPoint", language: str) -> str:
     return measured + _promise(point, words) + _wrong_labels(point, words)
 
 
-def _size(point: "OperatingPoint", words: Phrases) -> str:
+def _size(point: "OperatingPoint", words: _Phrases) -> str:
     row, candidates = point.row, _candidates(point.row.size, words)
     if point.top_k is not None:
         size = _number(f"{row.size:.0f}", words)
@@ -55,7 +55,7 @@ def _size(point: "OperatingPoint", words: Phrases) -> str:
     return words["holds"].format(size=size, candidates=candidates, low=low, high=high)
 
 
-def _hits(point: "OperatingPoint", words: Phrases) -> str:
+def _hits(point: "OperatingPoint", words: _Phrases) -> str:
     hits = point.estimates["hit_rate"]
     if hits is None:
         return words["not_known"]
@@ -63,7 +63,7 @@ def _hits(point: "OperatingPoint", words: Phrases) -> str:
     return words["hits"].format(share=share, low=low, high=high)
 
 
-def _measured_on(point: "OperatingPoint", words: Phrases) -> str:
+def _measured_on(point: "OperatingPoint", words: _Phrases) -> str:
     view, split = point.table.view, point.measured.split
     if split == TRAFFIC:
         phrase = words["traffic"] if view.photos == 1 else words["traffic_groups"]
@@ -80,7 +80,7 @@ def _measured_on(point: "OperatingPoint", words: Phrases) -> str:
     return phrase.format(rows=rows, images=view.photos, split=split, known=about)
 
 
-def _promise(point: "OperatingPoint", words: Phrases) -> str:
+def _promise(point: "OperatingPoint", words: _Phrases) -> str:
     """The guarantee, or why there is none; without one a warning about what is unfit."""
     certificate = point.certificate
     if certificate.guarantee is None:
@@ -96,7 +96,7 @@ def _promise(point: "OperatingPoint", words: Phrases) -> str:
     return " " + words["guaranteed"].format(which=which, wanted=promise)
 
 
-def _wrong_labels(point: "OperatingPoint", words: Phrases) -> str:
+def _wrong_labels(point: "OperatingPoint", words: _Phrases) -> str:
     """What all figures and promises assume of wrong labels, if anything."""
     noise = point.certificate.label_noise
     if noise is None:
@@ -113,7 +113,7 @@ def _wrong_labels(point: "OperatingPoint", words: Phrases) -> str:
     )
 
 
-def _guarantee(point: "OperatingPoint", words: Phrases) -> str:
+def _guarantee(point: "OperatingPoint", words: _Phrases) -> str:
     certificate = point.certificate
     if certificate.mean_size is not None:
         k = certificate.mean_size
@@ -125,19 +125,19 @@ def _guarantee(point: "OperatingPoint", words: Phrases) -> str:
     return words["at_least"].format(coverage=share) + each_class
 
 
-def _why(point: "OperatingPoint", words: Phrases) -> str:
+def _why(point: "OperatingPoint", words: _Phrases) -> str:
     """The first reason why nothing is promised."""
     photos = _number(f"{point.measured.train_photos or 0:,}", words)
     return words[point.certificate.reasons[0]].format(photos=photos)
 
 
-def _candidates(size: float, words: Phrases) -> str:
+def _candidates(size: float, words: _Phrases) -> str:
     return words["candidate" if size == 1 else "candidates"]
 
 
-def _percent(share: float, words: Phrases) -> str:
+def _percent(share: float, words: _Phrases) -> str:
     return words["percent"].format(_number(f"{100 * share:.1f}", words))
 
 
-def _number(text: str, words: Phrases) -> str:
+def _number(text: str, words: _Phrases) -> str:
     return text.translate({ord(","): words["thousands"], ord("."): words["decimal"]})

@@ -16,7 +16,7 @@ from florilege.calibration.validation import Floats, Ints, Singles
 
 MOST_AXES = 128  # there are at most half as many axes as features
 MOST_FOR_AXES = 1000  # photos that the axes are computed from; more change little and take long
-LEAST_USE = 1e-9  # eigenvalue of an axis, as a share of the largest; less may be a rounding error
+_LEAST_USE = 1e-9  # eigenvalue of an axis, as a share of the largest; less may be a rounding error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,7 @@ def _axes(values: Floats) -> Singles:
     rows = np.linspace(0, photos - 1, min(photos, MOST_FOR_AXES)).astype(np.intp)
     sample = values[rows]
     eigenvalues, vectors = np.linalg.eigh(sample @ sample.T)  # one per photo, ascending
-    nonzero = np.flatnonzero(eigenvalues > LEAST_USE * eigenvalues[-1])
+    nonzero = np.flatnonzero(eigenvalues > _LEAST_USE * eigenvalues[-1])
     largest = nonzero[max(0, nonzero.size - min(MOST_AXES, max(1, dimensions // 2))) :]
     axes = (sample.T @ vectors[:, largest]) / np.sqrt(eigenvalues[largest])
     return np.ascontiguousarray(axes.T, dtype=np.float32)

@@ -20,9 +20,9 @@ from florilege.calibration.threshold import as_fraction
 from florilege.calibration.validation import Floats
 
 LOGITS_METHOD = "generalised_entropy"
-COMBINED = "combined"
+_COMBINED = "combined"
 DEFAULT_SHARE = 0.01  # share of validation photos that are suspect
-ENTROPY_POWER = 0.1
+_ENTROPY_POWER = 0.1
 ENTROPY_CLASSES = 100
 _ROUNDING = 1e-12  # of sums of weights
 PARTS = 3
@@ -80,14 +80,14 @@ class RejectionRule:
     unseen: tuple[UnseenThreshold, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.method not in (COMBINED, LOGITS_METHOD):
-            raise ValueError(f"method must be {COMBINED} or {LOGITS_METHOD}, got {self.method!r}")
+        if self.method not in (_COMBINED, LOGITS_METHOD):
+            raise ValueError(f"method must be {_COMBINED} or {LOGITS_METHOD}, got {self.method!r}")
         if not all(map(isfinite, (self.threshold, *self.centres, *self.scales))):
             raise ValueError(
                 f"threshold, centres and scales must be finite, got {self.threshold}, "
                 f"{self.centres} and {self.scales}"
             )
-        parts = PARTS if self.method == COMBINED else 0
+        parts = PARTS if self.method == _COMBINED else 0
         lengths = (len(self.centres), len(self.scales))
         if lengths != (parts, parts) or any(scale <= 0 for scale in self.scales):
             raise ValueError(f"{self.method} needs {parts} centres and {parts} scales above 0")
@@ -95,7 +95,7 @@ class RejectionRule:
     @property
     def from_logits(self) -> "RejectionRule | None":
         """The rule to use where only logits are available."""
-        return self.by_logits if self.method == COMBINED else self
+        return self.by_logits if self.method == _COMBINED else self
 
     def familiarity(
         self,
@@ -175,7 +175,7 @@ def generalised_entropy(logits: ArrayLike, score_kind: ScoreKind) -> Floats:
     values = scores(logits, score_kind)
     count = min(ENTROPY_CLASSES, values.shape[1])
     best = -np.sort(-values, axis=1)[:, :count]
-    summed: Floats = -((best * (1 - best)) ** ENTROPY_POWER).sum(axis=1)
+    summed: Floats = -((best * (1 - best)) ** _ENTROPY_POWER).sum(axis=1)
     return summed
 
 
@@ -284,7 +284,7 @@ def fit_rejection(
     centres, scales = familiarity.mean(axis=0), familiarity.std(axis=0)
     scales = np.where(scales > 1e-9 * np.abs(centres), scales, 1.0)  # 1 for a constant part
     return rejection(
-        method=COMBINED,
+        method=_COMBINED,
         threshold=suspect_threshold(_combined(familiarity, centres, scales), share),
         centres=tuple(centres.tolist()),
         scales=tuple(scales.tolist()),

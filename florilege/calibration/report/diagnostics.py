@@ -17,7 +17,7 @@ from florilege.calibration.validation import Bools, Floats, Ints
 from florilege.calibration.view import PLAIN
 from florilege.progress import progress
 
-SCORE_BINS = 10
+_SCORE_BINS = 10
 MOST_LARGE = 12  # photos with the largest sets to show
 MOST_MEMBERS = 12  # larger sets count pairs of these best classes: this bounds time and memory
 MOST_PAIRS = 12
@@ -87,7 +87,7 @@ def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
     )
     watched = [ks.index(point.row.value)]
     measurement = Measurement(points, record.classes, watched=watched, plants=plants)
-    binned, best_scores, best_true = np.zeros((3, SCORE_BINS)), list[Floats](), list[Bools]()
+    binned, best_scores, best_true = np.zeros((3, _SCORE_BINS)), list[Floats](), list[Bools]()
     pairs, labels_of_pairs = list[Ints](), list[Ints]()
     with progress(len(outputs.labels), "computing diagnostics") as advance:
         for (logits,), labels in outputs.blocks(record.head):
@@ -108,7 +108,7 @@ def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
     kind = record.score_kind
     figures = [measured_row(measurement, index, k, kind) for index, (_, k) in enumerate(rules)]
     best_score, is_true = np.concatenate(best_scores), np.concatenate(best_true)
-    effective = effective_by(_bins(best_score), is_true, plants, groups=SCORE_BINS)
+    effective = effective_by(_bins(best_score), is_true, plants, groups=_SCORE_BINS)
     return Diagnostics(
         average_k=tuple(figures[: len(ks)]),
         top_k=tuple(figures[len(ks) :]),
@@ -123,18 +123,18 @@ def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
 
 
 def _bins(scores: Floats) -> Ints:
-    return np.minimum((scores * SCORE_BINS).astype(np.int64), SCORE_BINS - 1)
+    return np.minimum((scores * _SCORE_BINS).astype(np.int64), _SCORE_BINS - 1)
 
 
 def _binned(scores: Floats, true: Bools) -> Floats:
     """Number of scores in each bin, their sum, and how many are of the true class, (3, bins)."""
     bins, weights = _bins(scores), (None, scores, true)
-    return np.stack([np.bincount(bins, weight, minlength=SCORE_BINS) for weight in weights])
+    return np.stack([np.bincount(bins, weight, minlength=_SCORE_BINS) for weight in weights])
 
 
 def _reliability(binned: Floats, effective: Floats | None = None) -> Reliability:
     counts, sums, hits = binned
-    means = np.full(SCORE_BINS, np.nan)
+    means = np.full(_SCORE_BINS, np.nan)
     np.divide(sums, counts, out=means, where=counts > 0)
     return Reliability(
         counts=counts.astype(np.int64),

@@ -34,7 +34,7 @@ from florilege.calibration.scores import score_name
 from florilege.calibration.validation import Ints
 from florilege.models.images import ImageError, load
 
-PHOTO_SIDE: Final = 128  # pixels of a small photo
+_PHOTO_SIDE: Final = 128  # pixels of a small photo
 
 
 class _ReportContent(NamedTuple):
@@ -254,7 +254,7 @@ def _photo_tile(measured: BundleOutputs, large: LargeSet) -> Markup:
 def _picture(measured: BundleOutputs, row: int) -> str:
     """A thumbnail of the preprocessed photo, or a placeholder if it cannot be read."""
     try:
-        size = replace(measured.bundle.preprocess, image_size=PHOTO_SIDE)
+        size = replace(measured.bundle.preprocess, image_size=_PHOTO_SIDE)
         pixels = load(measured.photos.read(row), size)
     except (OSError, ImageError):
         return '<div class="missing">no picture</div>'

@@ -21,7 +21,7 @@ from florilege.calibration.sets import SetRule, best_class
 from florilege.calibration.threshold import RealNumber, as_fraction, check_average_k, next_above
 from florilege.calibration.validation import FloatArray, Floats, as_labels, as_scores, row_blocks
 
-LOWEST = float(np.finfo(np.float64).min)
+_LOWEST = float(np.finfo(np.float64).min)
 
 
 class ScoreSummary:
@@ -217,7 +217,7 @@ class ScoreSummary:
     def _finite(self, quantile: float) -> float:
         """A finite threshold that keeps the same classes as a quantile of true scores."""
         if quantile == -np.inf:  # too few rows for this level: every class is in every set
-            return 0.0 if self._smallest >= 0 else LOWEST
+            return 0.0 if self._smallest >= 0 else _LOWEST
         if quantile == np.inf:  # the best class suffices
             return self._smallest if self.classes == 1 else next_above(self._largest_rest)
         return quantile

@@ -20,7 +20,7 @@ from florilege.server.schemas import (
 
 LANGUAGES_KEPT: Final = 8
 """Languages for which the taxa and entries of all classes are cached."""
-SEPARATOR: Final = "\0"  # occurs in no name
+_SEPARATOR: Final = "\0"  # occurs in no name
 _ENTRY = TypeAdapter(ClassEntry)
 _PICTURES = TypeAdapter(list[Picture])
 
@@ -74,7 +74,7 @@ class TaxonTable:
         if q is not None:
             part = q.casefold()
             named = zip(matches, self._names, strict=True)
-            matches = [id_ for id_, names in named if part in names and SEPARATOR not in part]
+            matches = [id_ for id_, names in named if part in names and _SEPARATOR not in part]
         entries = b",".join(self.entry(class_id, languages) for class_id in matches[:limit])
         return b'{"total":%d,"classes":[%b]}' % (len(matches), entries)
 
@@ -90,7 +90,7 @@ class TaxonTable:
         for item in self.classes:
             names = [item.id, item.scientific_name, item.genus or "", item.family or ""]
             names += [name for listed in item.common_names.values() for name in listed]
-            texts.append(SEPARATOR.join(names).casefold())
+            texts.append(_SEPARATOR.join(names).casefold())
         return texts
 
 

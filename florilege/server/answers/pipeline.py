@@ -35,7 +35,7 @@ from florilege.server.schemas import Answer, Model
 log = logging.getLogger("florilege.server")
 
 StageTimes = defaultdict[str, float]  # seconds by stage of one request
-Recall = Callable[[bytes, Callable[[], Outputs]], Outputs]
+_Recall = Callable[[bytes, Callable[[], Outputs]], Outputs]
 """Returns the outputs for a photo; calls the function if they are unknown."""
 _PROBLEMS = {
     images.OversizedImage: Code.IMAGE_TOO_LARGE,
@@ -82,7 +82,7 @@ class Pipeline:
         features: bool = False,
         stages: StageTimes | None = None,
         check: Callable[[], None] = lambda: None,
-        recall: Recall = lambda _, run: run(),
+        recall: _Recall = lambda _, run: run(),
     ) -> list[Outputs]:
         """The `outputs` of each picture.
 

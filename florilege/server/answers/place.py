@@ -19,7 +19,7 @@ from florilege.models.occurrences import (
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.problems import Code, Problem
 
-PLACES_KEPT: Final = 512
+_PLACES_KEPT: Final = 512
 
 
 class PlaceEffect(NamedTuple):
@@ -44,7 +44,7 @@ class PlaceEffect(NamedTuple):
         )
 
 
-PLACE_UNKNOWN = PlaceEffect()
+_PLACE_UNKNOWN = PlaceEffect()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,7 +59,7 @@ class PlaceWeights:
         if (query.region, query.latitude, query.longitude) == (None, None, None):
             if query.month is not None or query.date is not None:
                 raise _invalid("month and date need a region, or latitude and longitude")
-            return PLACE_UNKNOWN
+            return _PLACE_UNKNOWN
         if self.occurrences is None:
             raise _invalid(
                 "this model has no table of occurrences, so no place can be given: its operator "
@@ -72,7 +72,7 @@ class PlaceWeights:
         """`_effect_of` with a cache, which goes when a reload replaces this object: a cache of the
         class would hold the tables of all bundles that were ever served."""
         assert self.occurrences is not None  # `effect` refuses a query without it
-        return lru_cache(PLACES_KEPT)(partial(_effect_of, self.occurrences, self.strength))
+        return lru_cache(_PLACES_KEPT)(partial(_effect_of, self.occurrences, self.strength))
 
 
 def _effect_of(occurrences: Occurrences, strength: float, place: Place) -> PlaceEffect:

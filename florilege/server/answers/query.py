@@ -14,7 +14,7 @@ from florilege.settings import Flag
 FALLBACK = "en"
 MAX_LANGUAGES = 30
 MAX_TAG_LENGTH = 35
-LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
+_LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 
 Include = Literal["scores", "marginals", "rollup", "dial"]
 Language = Annotated[
@@ -23,7 +23,7 @@ Language = Annotated[
     Field(
         description="Language of the common names, such as `fr`. Default: the header "
         "Accept-Language, then English.",
-        pattern=f"^{LANGUAGE_TAG.pattern}$",
+        pattern=f"^{_LANGUAGE_TAG.pattern}$",
         max_length=MAX_TAG_LENGTH,
     ),
 ]
@@ -54,7 +54,7 @@ def accepted_languages(header: str) -> list[str]:
         tag, _, parameter = (part.strip() for part in entry.partition(";"))
         match = re.fullmatch(r"[qQ]=([01](?:\.\d{0,3})?)", parameter or "q=1")
         weight = float(match[1]) if match else 0.0
-        if len(tag) <= MAX_TAG_LENGTH and LANGUAGE_TAG.fullmatch(tag) and weight > 0:
+        if len(tag) <= MAX_TAG_LENGTH and _LANGUAGE_TAG.fullmatch(tag) and weight > 0:
             weighted.append((-weight, position, tag))
     return [tag for _, _, tag in sorted(weighted)] or [FALLBACK]
 
