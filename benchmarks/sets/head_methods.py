@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from florilege.calibration.metrics import top_k_accuracy
+from florilege.calibration.metrics import true_class_ranks
 from florilege.calibration.rules.rules import average_k
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind, scores
 from florilege.data.dataset import Dataset
@@ -212,6 +212,7 @@ class Bench:
         logits = self.logits(choice.fit, "test")[choice.head]
         labels = self.features["test"].split.labels
         by_k = average_k_accuracies(scores(choice.sharpness * logits, choice.score_kind), labels)
+        ranks = true_class_ranks(logits, labels)
         return {
             "method": method,
             "noise": noise,
@@ -225,7 +226,7 @@ class Bench:
             "seconds": round(sum({fit.seconds for fit in fits}), 1),
             "val": round(on_val, 3),
             **{f"average_{k}": round(x, 3) for k, x in zip(SIZES, by_k, strict=True)},
-            **{f"top_{k}": round(100 * top_k_accuracy(logits, labels, k), 3) for k in SIZES},
+            **{f"top_{k}": round(100 * float((ranks < k).mean()), 3) for k in SIZES},
         }
 
 

@@ -13,7 +13,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from florilege.calibration import metrics as metrics
     from florilege.calibration import rules as rules
     from florilege.calibration import scores as scores
     from florilege.calibration.calibrate.calibrate import calibrate_bundle as calibrate_bundle
@@ -45,8 +44,7 @@ _MODULES = {
     "TopScores": "selection",
     "average_k_threshold": "threshold",
     "calibrate_bundle": "calibrate.calibrate",
-    "metrics": None,  # a module of its own
-    "rules": None,
+    "rules": None,  # a module of its own
     "scores": None,
     "top_k_marginals": "marginals",
 }

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,11 @@ class Listing:
     published: str | None = None  # where to download a published data set
     corrected: Mapping[str, Sequence[str]] | None = None
     """Photos whose labels ``labels=FILE`` changed, by split."""
+
+    @property
+    def corrected_photos(self) -> list[str]:
+        """Photos whose labels ``labels=FILE`` changed, of every split."""
+        return list(chain.from_iterable((self.corrected or {}).values()))
 
     @property
     def download_hint(self) -> str:
@@ -110,7 +116,7 @@ def assemble(
         classes=table,
         splits=parts,
         thumbnails=listing.thumbnails,
-        corrected=[name for names in (listing.corrected or {}).values() for name in names],
+        corrected=listing.corrected_photos,
     )
 
 

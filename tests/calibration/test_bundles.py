@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from florilege.calibration.calibrate import calibrate as calibration
-from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.cautions import cautions
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.record import CalibrationRecord

@@ -1,6 +1,6 @@
 """Calibrate a bundle: score a split, choose the thresholds, store the record in the bundle."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import compress
@@ -13,7 +13,6 @@ from florilege.calibration.calibrate.calibration_settings import (
     CalibrationPlan,
     CalibrationSettings,
 )
-from florilege.calibration.calibrate.choice import SIZE_TOLERANCE
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.gate import compare_runtimes
 from florilege.calibration.calibrate.known_places import PhotoPlaces, read_occurrences
@@ -29,10 +28,7 @@ from florilege.calibration.calibrate.training_photos import (
     training_photos,
     training_reference,
 )
-from florilege.calibration.certificate import Reason
-from florilege.calibration.conformal import fewest_rows
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.origin import PlacePrior
 from florilege.calibration.record.record_file import (
     CALIBRATIONS,
     REFERENCES,
@@ -40,13 +36,11 @@ from florilege.calibration.record.record_file import (
     read_card_files,
     updated_files,
 )
-from florilege.calibration.record.schema import CalibratedList
 from florilege.calibration.rejection.reference import Reference
-from florilege.calibration.view import PLAIN, Setting
+from florilege.calibration.view import PLAIN
 from florilege.cores import Workers
 from florilege.data.dataset import Split, split_name
 from florilege.data.photo_places import photo_places
-from florilege.data.readable_photos import readable
 from florilege.data.sources import list_source
 from florilege.data.split_parts import Part
 from florilege.errors import GateFailed, UsageError
@@ -55,9 +49,6 @@ from florilege.models.class_lists import read_lists
 from florilege.models.look_alikes import LOOK_ALIKES, PairCounts, look_alikes_file
 from florilege.models.runtime import OPENVINO, Runtime
 from florilege.models.session import Session
-
-FEW_ROWS = 1000
-FEW_LISTED = 200
 
 
 def calibrate_bundle(
@@ -104,12 +95,11 @@ def calibrate_bundle(
     with reserved(path), ExitStack() as stack:
         bundle = open_bundle(path)
         part, plan = Part.parse(split), _plan(bundle, settings)
-        runtime = Runtime.of(plan.runtime, plan.precision)
-        runtimes = [Runtime(), runtime] if runtime.name == OPENVINO else [runtime]
-        sessions = [Session(bundle, device=device, runtime=one) for one in runtimes]
-        training = training_photos(sessions[0], data, part) if plan.rejection_method else None
-        if training is not None and plan.skip_damaged:
-            training = readable(training, say)
+        sessions = _sessions(bundle, plan, device)
+        skip = say if plan.skip_damaged else None
+        training = None
+        if plan.rejection_method:
+            training = training_photos(sessions[0], data, part, skip_damaged=skip)
         opened = partial(photos_for, bundle, data, skip_damaged=plan.skip_damaged, say=say)
         photos = opened(split)
         noise = noisy_labels(plan.label_noise, bundle.classes, data, photos, say)
@@ -134,6 +124,13 @@ def calibrate_bundle(
         if report is not None:
             report(measured._replace(bundle=open_bundle(path)))
     return measured.record
+
+
+def _sessions(bundle: Bundle, plan: CalibrationPlan, device: str) -> list[Session]:
+    """The network on each runtime that gets a calibration; OpenVINO is compared with the usual."""
+    runtime = Runtime.of(plan.runtime, plan.precision)
+    runtimes = [Runtime(), runtime] if runtime.name == OPENVINO else [runtime]
+    return [Session(bundle, device=device, runtime=one) for one in runtimes]
 
 
 def _calibrated(
@@ -214,160 +211,6 @@ def _compare(
     if reasons:
         raise GateFailed(f"{sentence}: {'; '.join(reasons)}; the bundle is not changed")
     say(sentence)
-
-
-def cautions(record: CalibrationRecord) -> list[str]:
-    """Warnings about a calibration, one sentence each."""
-    lists = (caution for region in record.lists for caution in _list_cautions(region))
-    general = (
-        *_photo_cautions(record),
-        *_number_cautions(record),
-        *_noise_cautions(record),
-        *_size_cautions(record),
-        *_class_cautions(record),
-    )
-    return [*general, *lists, *_place_cautions(record.place_prior)]
-
-
-_REASONS: Mapping[Reason, str] = {
-    Reason.PHOTOS_TRAINED: "no guarantee holds: photos that trained the network calibrate it",
-    Reason.ORIGIN_UNKNOWN: (
-        "it is unknown which photos trained and chose the network, so no guarantee holds: "
-        "`florilege train --resume` and `export` record it for a run, `florilege import "
-        "--chosen-on` for a network trained elsewhere"
-    ),
-    Reason.CHOICE_UNCOUNTED: (
-        "no guarantee holds, because these photos also chose the network, and nobody counted among "
-        "how many: calibrate on other photos"
-    ),
-    Reason.CLASS_COUNTS_FROM_PHOTOS: (
-        "the bundle does not say how many training photos each class has: the rules for rare "
-        "classes count these photos, and guarantee nothing"
-    ),
-}
-"""What a calibration says of the reasons of its certificates; the others are shown by views."""
-
-
-def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
-    """Warnings about photos that the network has seen."""
-    measured = record.measured
-    overlap = PhotoOverlap(*(getattr(measured, name) for name in PhotoOverlap._fields))
-    yield from overlap.warnings(measured.rows)
-    points = [*record.requested_points(), *record.promised_points()]
-    reasons = dict.fromkeys(reason for point in points for reason in point.certificate.reasons)
-    yield from (_REASONS[reason] for reason in reasons if reason in _REASONS)
-
-
-def _number_cautions(record: CalibrationRecord) -> Iterator[str]:
-    """Warnings about too few photos."""
-    measured = record.measured
-    plants = measured.observations or measured.rows  # photos of one plant count as about one
-    counted = f"{plants} photos" if plants == measured.rows else f"{plants} plants"
-    if plants < FEW_ROWS:
-        coarse = "thresholds and intervals are coarse"
-        yield f"only {counted}: {coarse}, {FEW_ROWS:,} or more are better"
-    levels = [
-        f"{level:g}"
-        for level in record.asked_coverage
-        if record.point(PLAIN, Setting.of("coverage", level)).lambda_val == 0
-    ]
-    if levels:
-        verb = "needs" if len(levels) == 1 else "need"
-        yield f"coverage {_and(levels)} {verb} more than {counted}: every set holds every class"
-
-
-def _noise_cautions(record: CalibrationRecord) -> Iterator[str]:
-    """What was made of a review, and what it does not explain."""
-    noise = record.measured.label_noise
-    if noise is None or noise.source == "flag":
-        return
-    yield (
-        f"a review of {noise.reviewed:,} photos gives a label noise of {noise.rate:.3f} "
-        f"({noise.low:.3f} to {noise.high:.3f} at 95 % confidence), if they were drawn at random: "
-        "hit rates are corrected for the first, promises allow for the second"
-    )
-    if noise.unexplained:
-        yield (
-            f"{noise.unexplained:,} corrections of the review leave the {noise.kind}, or name no "
-            "class of the bundle, and are not allowed for: sets are larger than they need to be"
-        )
-
-
-def _size_cautions(record: CalibrationRecord) -> Iterator[str]:
-    """Warnings about mean sizes far from K: too large by ties, or too small by a guarantee."""
-    for k in record.asked_k:
-        size = record.point(PLAIN, Setting.of("average_k", k)).row.size
-        if size > SIZE_TOLERANCE * k:
-            yield (
-                f"K = {k:g} gives sets of {size:.1f}: many scores are equal; train longer, or try "
-                "another --head and --score-kind"
-            )
-    if short := [*_short_guarantees(record)]:
-        yield (
-            f"too few photos for {_and(short)}: those sets hold at most the best class; calibrate "
-            "on more photos, or with a smaller --max-size"
-        )
-
-
-def _short_guarantees(record: CalibrationRecord) -> Iterator[str]:
-    """The guarantees that hold only with the smallest sets, each with its K."""
-    for guarantee in [guarantee for rule, guarantee in record.promises if rule == "average_k"]:
-        values = record.values("average_k", guarantee)
-        points = [record.point(PLAIN, Setting.of("average_k", k, guarantee)) for k in values]
-        ks = [
-            f"{point.k:g}" for point in points if point.row.size <= point.min_size < point.row.value
-        ]
-        if ks:
-            yield f"guarantee={guarantee} at K = {', '.join(ks)}"
-
-
-def _class_cautions(record: CalibrationRecord) -> Iterator[str]:
-    """Warnings about classes without photos, or in every set for lack of them."""
-    everywhere = list[str]()
-    for level in record.asked_coverage:
-        thresholds = record.point(PLAIN, Setting.of("class_coverage", level)).class_thresholds
-        if rare := int((np.asarray(thresholds) <= 0).sum()):
-            needed = f"the {fewest_rows(level)} photos that {level:g} needs"
-            everywhere.append(f"{rare:,} have fewer than {needed}")
-    if everywhere:
-        yield (
-            f"class_coverage: of {record.classes:,} classes, {_and(everywhere)}, and are in every "
-            "set; choose a --macro-weight below 1"
-        )
-    classes_seen = record.measured.classes_seen
-    if classes_seen is not None and classes_seen < record.classes:
-        absent = record.classes - classes_seen
-        yield f"{absent} of {record.classes} classes have no photo in this split"
-
-
-def _and(parts: Sequence[str]) -> str:
-    return " and ".join(parts)
-
-
-def _list_cautions(region: CalibratedList) -> Iterator[str]:
-    name, absent = f"list {region.name!r}", len(region.classes) - region.classes_seen
-    if not region.rows:
-        yield f"{name} has no photo in this split: its answers are not calibrated"
-        return
-    if region.rows < FEW_LISTED:
-        yield (
-            f"{name} has only {region.rows} photos: its thresholds are coarse, {FEW_LISTED} or "
-            "more are better"
-        )
-    if absent:
-        yield f"{absent} of the {len(region.classes)} classes of {name} have no photo"
-
-
-def _place_cautions(prior: PlacePrior | None) -> Iterator[str]:
-    if prior is not None and not prior.strength:
-        yield "the place of a photo gains no hits on these photos and will not be used"
-    elif prior is not None and prior.simulated:
-        yield (
-            "fewer than 100 of these photos have a place with records (columns region, or latitude "
-            "and longitude, and month or date): places were drawn from the records of each "
-            "species, which looks better than real photos; nothing is guaranteed where a place is "
-            "given"
-        )
 
 
 def _plan(bundle: Bundle, settings: Mapping[str, Any]) -> CalibrationPlan:

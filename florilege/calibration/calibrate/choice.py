@@ -55,7 +55,11 @@ class PlaceChoice(NamedTuple):
 
 def choose_scoring(photos: LabelledPhotos, plan: CalibrationPlan, advance: Advance) -> Choice:
     """Choose head and kind of score by their hits, then the temperature."""
-    results = _compared(photos, plan, advance)
+    results = list[Tabulated]()
+    for head, kind, temperature in plan.candidates(photos.outputs.heads):
+        scoring = Scoring(head=head, score_kind=kind, temperature=temperature)
+        results.append(tabulate(photos.source(PLAIN, scoring), plan, plan.compared))
+        advance()
     eligible = _eligible(results, plan.default_k)
     choice, honest_hit_rate = choose([result.hits for result in eligible], plants=photos.plants)
     served, gain = eligible[choice].source.scoring, 0.0
@@ -72,16 +76,6 @@ def choose_scoring(photos: LabelledPhotos, plan: CalibrationPlan, advance: Advan
         honest_hit_rate=min(1.0, honest_hit_rate + gain),
         others=[table_of(result.source, plan, result.rules) for result in others],
     )
-
-
-def _compared(photos: LabelledPhotos, plan: CalibrationPlan, advance: Advance) -> list[Tabulated]:
-    """Sets and tables of each pair of head and kind."""
-    results = []
-    for head, kind, temperature in plan.candidates(photos.outputs.heads):
-        scoring = Scoring(head=head, score_kind=kind, temperature=temperature)
-        results.append(tabulate(photos.source(PLAIN, scoring), plan, plan.compared))
-        advance()
-    return results
 
 
 def _eligible(results: Sequence[Tabulated], k: float) -> list[Tabulated]:

@@ -42,7 +42,7 @@ from florilege.calibration.rejection.rejection_rule import (
     generalised_entropy,
     parts,
 )
-from florilege.calibration.rules import class_weights
+from florilege.calibration.rules import class_prior, class_weights
 from florilege.calibration.sets import largest_set
 from florilege.calibration.validation import Bools, Floats, Ints
 from florilege.calibration.view import Scoring, View
@@ -74,7 +74,7 @@ def fit_record(
     lists = {region.name: region.classes for region in plan.lists}
     choosers = LabelledPhotos(
         outputs=outputs,
-        prior=_prior(counts),
+        prior=class_prior(counts),
         lists=lists,
         places=places,
         among=choosing,
@@ -88,19 +88,18 @@ def fit_record(
         if choosing is not None:  # only the choice of the checkpoint, if any, was made on these
             choice = choice._replace(possible=1)
         place = choose_strength(choosers, plan, choice.scoring)
-        networks = overlap.networks or 1
-        single = _plain_tables(photos, plan, choice, networks, counts)
-        advance()
-        others = _Views(
+        maker = _Tables(
             photos=photos,
             choosers=choosers,
             plan=plan,
             choice=choice,
             place=place,
-            networks=networks,
+            networks=overlap.networks or 1,
             counts=counts,
         )
-        tables = [table_of(single.source, plan, single.rules), *others.tables(views, advance)]
+        single = maker.plain()
+        advance()
+        tables = [table_of(single.source, plan, single.rules), *maker.of_views(views, advance)]
         distribution, rejection = _fit_familiarity(photos, choice.scoring, plan, reference)
         advance()
     return CalibrationRecord(
@@ -125,25 +124,9 @@ def fit_record(
     ).with_id()
 
 
-def _prior(counts: Ints) -> Floats:
-    """Share of each class among the training photos, above 0."""
-    shares: Floats = np.maximum(counts, 1) / np.maximum(counts, 1).sum()
-    return shares
-
-
-def _plain_tables(
-    photos: LabelledPhotos, plan: CalibrationPlan, choice: Choice, networks: int, counts: Ints
-) -> Tabulated:
-    """The thresholds of the plain view, on the full grid of K."""
-    source = photos.source(View(), choice.scoring, candidates=networks * choice.possible)
-    weights = class_weights(counts, plan.macro_weight)
-    single = tabulate(source, plan, plan.grid, weights=weights)
-    return single._replace(rules=[*single.rules, *promised_rules(source, plan, weights)])
-
-
 @dataclass(frozen=True, kw_only=True)
-class _Views:
-    """What the tables of the views other than the plain one need."""
+class _Tables:
+    """The tables of every view, and what they need."""
 
     photos: LabelledPhotos  # that calibrate
     choosers: LabelledPhotos  # that chose, perhaps the same
@@ -153,19 +136,24 @@ class _Views:
     networks: int
     counts: Ints
 
-    def tables(self, views: Sequence[View], advance: Advance) -> Iterator[Table]:
-        """Tables of every view that enough photos show, at the requested K and coverages."""
+    def plain(self) -> Tabulated:
+        """The thresholds of the plain view, on the full grid of K."""
+        plan, candidates = self.plan, self.networks * self.choice.possible
+        source = self.photos.source(View(), self.choice.scoring, candidates=candidates)
+        weights = class_weights(self.counts, plan.macro_weight)
+        single = tabulate(source, plan, plan.grid, weights=weights)
+        return single._replace(rules=[*single.rules, *promised_rules(source, plan, weights)])
+
+    def of_views(self, views: Sequence[View], advance: Advance) -> Iterator[Table]:
+        """A table of every other view that enough photos show, at the requested values."""
         for number in self.plan.numbers:
             fusion, compared = choose_fusion(self.choosers, self.plan, self.choice.scoring, number)
             scoring = replace(self.choice.scoring, fusion=fusion)
             for view in (view for view in views if view.photos == number):
-                if self._is_shown(view):
+                usable = view.place is None or self.place.strength > 0
+                if not view.single and usable and self.photos.shows(view):
                     yield self._table_of(view, scoring, compared)
                 advance()
-
-    def _is_shown(self, view: View) -> bool:
-        usable = view.place is None or self.place.strength > 0
-        return not view.single and usable and self.photos.shows(view)
 
     def _table_of(self, view: View, scoring: Scoring, fusions: int) -> Table:
         """``fusions`` is how many ways to fuse the photos were compared."""

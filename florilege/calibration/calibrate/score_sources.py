@@ -189,9 +189,7 @@ class LabelledPhotos:
     @property
     def one_of_each(self) -> Bools:
         """A mask of one of the photos of each plant, ``(photos,)``; of all where none is named."""
-        if self.plants is None:
-            return np.ones(len(self.labels), dtype=np.bool_)
-        return one_of_each(self.plants)
+        return one_of_each(np.arange(len(self.labels)) if self.plants is None else self.plants)
 
     def _lifts(self, strength: float) -> Callable[[Place], Floats]:
         """What a place adds to scaled logits, ``(classes,)``."""

@@ -17,6 +17,7 @@ from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.validation import Bools
 from florilege.data.copies.fingerprints import count_copies
 from florilege.data.dataset import Split, split_name
+from florilege.data.readable_photos import readable
 from florilege.data.sources import open_dataset
 from florilege.data.split_parts import Part
 from florilege.errors import DataError
@@ -122,8 +123,13 @@ def _declared(provenance: Mapping[str, Any], split: str) -> bool | None:
     return split_name(Part.parse(split).name) in ("train", provenance[_CHOSEN_ON])
 
 
-def training_photos(session: Session, data: str, part: Part) -> Split | None:
-    """The training photos to compare with, without those of ``part``; None if there are none."""
+def training_photos(
+    session: Session, data: str, part: Part, *, skip_damaged: Callable[[str], None] | None = None
+) -> Split | None:
+    """The training photos to compare with, without those of ``part``; None if there are none.
+
+    ``skip_damaged`` leaves out damaged photos, and is told which.
+    """
     if session.dimensions is None:
         return None  # the graph has no features
     try:
@@ -134,7 +140,8 @@ def training_photos(session: Session, data: str, part: Part) -> Split | None:
     if not rows.size:
         return None
     most = max(MOST_PHOTOS, len(session.bundle.classes))
-    return train.select_rows(rows[balanced_rows(train.labels[rows], most)], name=TRAIN)
+    photos = train.select_rows(rows[balanced_rows(train.labels[rows], most)], name=TRAIN)
+    return photos if skip_damaged is None else readable(photos, skip_damaged)
 
 
 def training_reference(

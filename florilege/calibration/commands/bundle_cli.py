@@ -202,7 +202,7 @@ def _difference_lines(content: Mapping[str, Any]) -> Iterator[str]:
         return
     yield from _class_difference_lines(content)
     for action in ("added", "removed", "changed"):
-        yield _line(f"files {action}", _names(content["files"][action]))
+        yield _line(f"files {action}", first(content["files"][action], 20) or None)
     for change in content["lambda"]:
         if float(change["k"]).is_integer() and change["a"] != change["b"]:
             yield _change_line(f"lambda at K = {change['k']:g}", change)
@@ -214,7 +214,7 @@ def _difference_lines(content: Mapping[str, Any]) -> Iterator[str]:
 def _class_difference_lines(content: Mapping[str, Any]) -> Iterator[str]:
     classes = content["classes"]
     for action in ("added", "removed"):
-        yield _line(f"classes {action}", _names(classes[action]))
+        yield _line(f"classes {action}", first(classes[action], 20) or None)
     if classes["reordered"]:
         yield _line("classes", "the remaining ones are in a different order")
     if content["heads"][0] != content["heads"][1]:
@@ -226,11 +226,6 @@ def _class_difference_lines(content: Mapping[str, Any]) -> Iterator[str]:
 def _change_line(name: str, change: Mapping[str, Any], *, width: int = 16) -> str:
     values = ["none" if change[side] is None else f"{change[side]:.6g}" for side in ("a", "b")]
     return _line(name, " -> ".join(values), width=width)
-
-
-def _names(names: list[str]) -> str:
-    text = ", ".join(names[:20]) or "none"
-    return text + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
 def _line(name: str, value: object, *, width: int = 14) -> str:

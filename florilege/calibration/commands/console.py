@@ -15,7 +15,7 @@ import typer
 from pydantic_core import to_jsonable_python
 from rich.table import Table
 
-from florilege.calibration.calibrate.calibrate import cautions
+from florilege.calibration.calibrate.cautions import cautions
 from florilege.calibration.calibrate.evaluate import Evaluated, Evaluation
 from florilege.calibration.calibrate.gate import Gate, compare_outputs
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
@@ -49,16 +49,11 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
     """What ``calibrate --json`` prints."""
     rejection, k, measured = record.rejection, record.default_k, record.measured
     names = ("head", "score_kind", "temperature")
+    of_photos = ("split", "rows", "observations", "train_photos", "near_copies", "selection_photos")
     return {
         "calibration_id": record.calibration_id,
         **{name: getattr(record, name) for name in names},
-        "split": measured.split,
-        "rows": measured.rows,
-        "observations": measured.observations,
-        "train_photos": measured.train_photos,
-        "near_copies": measured.near_copies,
-        "selection_photos": measured.selection_photos,
-        "selection_split": measured.selection_split,
+        **{name: getattr(measured, name) for name in (*of_photos, "selection_split")},
         "label_noise": None if measured.label_noise is None else asdict(measured.label_noise),
         "images": list(record.photos),
         "views": [asdict(view) for view in record.views],

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import typer
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.calibration_settings import CalibrationSettings
+from florilege.calibration.calibrate.cautions import cautions
 from florilege.calibration.calibrate.evaluate import Evaluation
 from florilege.calibration.calibrate.gate import Gate, check_comparable
 from florilege.calibration.calibrate.noise_rate import noisy_labels

@@ -94,16 +94,13 @@ class TrafficThresholds:
 
     def to_plain(self) -> dict[str, Any]:
         """The changes as plain data for JSON."""
+        changes = asdict(replace(self, record=None))
+        del changes["record"]
         return {
-            "calibration_id": self.calibration_id,
+            **changes,
             "approved": self.record is not None,
             "new_calibration_id": None if self.record is None else self.record.calibration_id,
-            "rows": self.rows,
-            "left_out": self.left_out,
-            "torn": self.torn,
-            "thresholds": [asdict(threshold) for threshold in self.thresholds],
-            "notes": list(self.notes),
-            "not_restored": list(_NOT_RESTORED),
+            "not_restored": _NOT_RESTORED,
         }
 
 

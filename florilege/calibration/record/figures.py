@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import zip_longest
 from math import sqrt
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from florilege.calibration.intervals import Z95, mean_interval, wilson
 from florilege.calibration.record.schema import Counts
@@ -27,14 +27,14 @@ class Row:
     size_low: float
     size_high: float
     size_deviation: float  # standard deviation of the set size
-    hit_rate: float | None  # with its 95 % interval; None where the photos have no labels
-    hit_low: float | None
-    hit_high: float | None
-    hit_rows: float | None  # independent rows that would give an interval as wide
     empty_rate: float  # share of empty sets
     ties: int  # scores kept beyond the rank
     size_histogram: tuple[int, ...]  # sets in each bin of ``size_bins``, without trailing zeros
-    hit_histogram: tuple[int, ...]  # how many of them hold the true class; empty without labels
+    hit_rate: float | None = None  # with its 95 % interval; None where the photos have no labels
+    hit_low: float | None = None
+    hit_high: float | None = None
+    hit_rows: float | None = None  # independent rows that would give an interval as wide
+    hit_histogram: tuple[int, ...] = ()  # how many sets of each bin hold the true class
 
     def figures(self, verb: Verb) -> dict[str, Any]:
         """The figures that a command prints, by name; intervals are named ``NAME_ci95``."""
@@ -60,7 +60,6 @@ def row_of(counts: Counts, rows: int, noise: LabelNoise | None, bounds: tuple[in
     size, (fewest, most) = counts.size_sum / rows, bounds
     deviation = sqrt(max(0, rows * counts.size_squares - counts.size_sum**2)) / rows
     low, high = mean_interval(size, deviation, counts.size_rows, lowest=fewest, highest=most)
-    hits = _Hits(None, None, None, None, ()) if counts.hit_rows is None else _hits(counts, noise)
     return Row(
         value=counts.value,
         lambda_val=counts.lambda_val,
@@ -68,14 +67,10 @@ def row_of(counts: Counts, rows: int, noise: LabelNoise | None, bounds: tuple[in
         size_low=low,
         size_high=high,
         size_deviation=deviation,
-        hit_rate=hits.rate,
-        hit_low=hits.low,
-        hit_high=hits.high,
-        hit_rows=hits.rows,
         empty_rate=counts.sizes[0] / rows,
         ties=counts.ties,
         size_histogram=counts.sizes,
-        hit_histogram=hits.histogram,
+        **({} if counts.hit_rows is None else _hits(counts, counts.hit_rows, noise)),
     )
 
 
@@ -95,25 +90,16 @@ def hit_rate(counts: Counts, noise: LabelNoise | None) -> float:
     return share if noise is None else noise.corrected(share, mean_chance(counts))
 
 
-class _Hits(NamedTuple):
-    """The figures of a row that need labels."""
-
-    rate: float | None
-    low: float | None
-    high: float | None
-    rows: float | None
-    histogram: tuple[int, ...]
-
-
-def _hits(counts: Counts, noise: LabelNoise | None) -> _Hits:
-    """Hits of one rule, corrected for wrong labels if there are any."""
-    effective, rate = counts.hit_rows, hit_rate(counts, noise)
+def _hits(counts: Counts, effective: float, noise: LabelNoise | None) -> dict[str, Any]:
+    """The fields of a row that need labels, corrected for wrong ones if there are any."""
+    rate = hit_rate(counts, noise)
     low, high = wilson(label_hits(counts), sum(counts.sizes), effective=effective)
-    histogram = _with_label(counts)
+    pairs = zip_longest(counts.sizes, counts.misses, fillvalue=0)
+    histogram = [sets - lack for sets, lack in pairs]
     if noise is not None:
         low, high = noise.interval(low, high, mean_chance(counts))
         low, high = min(low, rate), max(high, rate)
-        if low < rate and effective is not None:  # Wilson's formula, solved for the rows
+        if low < rate:  # Wilson's formula, solved for the rows
             effective = min(effective, Z95**2 * low * (1 - low) / (rate - low) ** 2)
         histogram = [
             min(max(0, round((hits - noise.rate * chance) / (1 - noise.rate))), sets)
@@ -123,9 +109,7 @@ def _hits(counts: Counts, noise: LabelNoise | None) -> _Hits:
         ]
     while histogram and not histogram[-1]:
         histogram.pop()
-    return _Hits(rate, low, high, effective, tuple(histogram))
-
-
-def _with_label(counts: Counts) -> list[int]:
-    """How many sets of each bin hold the label."""
-    return [sets - lack for sets, lack in zip_longest(counts.sizes, counts.misses, fillvalue=0)]
+    return {
+        "hit_rate": rate, "hit_low": low, "hit_high": high,
+        "hit_rows": effective, "hit_histogram": tuple(histogram),
+    }  # fmt: skip

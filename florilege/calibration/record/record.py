@@ -28,7 +28,7 @@ from florilege.calibration.record.schema import (
     parse,
 )
 from florilege.calibration.rejection.rejection_rule import RejectionRule
-from florilege.calibration.rules import RULES, class_weights, usual_guarantee
+from florilege.calibration.rules import RULES, class_prior, class_weights, usual_guarantee
 from florilege.calibration.scores import ScoreKind
 from florilege.calibration.validation import Floats
 from florilege.calibration.view import PLAIN, Scoring, Setting, View
@@ -173,9 +173,7 @@ class CalibrationRecord:
     @cached_property
     def prior(self) -> Floats:
         """Share of each class among the photos of ``class_counts``, above 0, ``(classes,)``."""
-        counts = np.maximum(np.array(self.class_counts, dtype=np.float64), 1.0)
-        shares: Floats = counts / counts.sum()
-        return shares
+        return class_prior(self.class_counts)
 
     def values(
         self, rule: str, guarantee: Guarantee | None = None, view: View = PLAIN
@@ -331,10 +329,9 @@ class CalibrationRecord:
             top_k=min(round(counts.value), weights.size) if spec.takes == "k" else None,
             class_weights=weights if spec.balanced else None,
             class_thresholds=thresholds.by_class[index].thresholds() if spec.by_class else None,
-            max_size=table.max_size if thresholds.limits_sizes else None,
+            max_size=table.max_size if thresholds.guarantee and spec.asks == "k" else None,
             macro_weight=self.macro_weight if spec.balanced else None,
             achieved=counts.size_sum / table.rows,
-            ties=counts.ties,
             guarantee=thresholds.guarantee,
             counts=counts,
             table=table,

@@ -108,11 +108,6 @@ class Thresholds:
             )
 
     @property
-    def limits_sizes(self) -> bool:
-        """Whether sets hold at most ``max_size`` classes: without a limit no mean is guaranteed."""
-        return self.guarantee is not None and RULES[self.rule].asks == "k"
-
-    @property
     def values(self) -> list[float]:
         """The calibrated values of K or the coverage, ascending."""
         return [counts.value for counts in self.counts]
@@ -178,11 +173,6 @@ def dump(content: Any, margin: str = "") -> str:
     return json.dumps(content, allow_nan=False, separators=(",", ":"))
 
 
-def _entries(content: Any, margin: str) -> list[str]:
-    named = ((entry.name, getattr(content, entry.name)) for entry in fields(content))
-    return [f"{json.dumps(name)}: {dump(value, margin)}" for name, value in named]
-
-
 def parse(text: str | bytes, kind: Any) -> Any:
     """Read a record of the type ``kind``, a dataclass.
 
@@ -205,6 +195,11 @@ def parse(text: str | bytes, kind: Any) -> Any:
         raise BundleError(
             f"calibration.json is damaged ({_fault(error)}): calibrate the bundle again"
         ) from error
+
+
+def _entries(content: Any, margin: str) -> list[str]:
+    named = ((entry.name, getattr(content, entry.name)) for entry in fields(content))
+    return [f"{json.dumps(name)}: {dump(value, margin)}" for name, value in named]
 
 
 @cache

@@ -202,10 +202,16 @@ def class_weights(class_counts: ArrayLike, macro_weight: float = MACRO_WEIGHT) -
     """
     if not 0 <= macro_weight <= 1:
         raise ValueError(f"macro_weight must be in [0, 1], got {macro_weight}")
-    counts = np.maximum(as_counts(class_counts), 1)
-    prior = counts / counts.sum()
-    weights: Floats = (1 - macro_weight) + macro_weight / (counts.size * prior)
+    prior = class_prior(class_counts)
+    weights: Floats = (1 - macro_weight) + macro_weight / (prior.size * prior)
     return weights
+
+
+def class_prior(class_counts: ArrayLike) -> Floats:
+    """Share of each class among the training images, ``(classes,)``; 0 counts as 1."""
+    counts = np.maximum(as_counts(class_counts), 1)
+    shares: Floats = counts / counts.sum()
+    return shares
 
 
 def _summary(

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate import fit
 from florilege.calibration.calibrate import photo_outputs as outputs_module
-from florilege.calibration.calibrate.calibrate import FEW_LISTED, calibrate_bundle, cautions
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
+from florilege.calibration.calibrate.cautions import FEW_LISTED, cautions
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.calibrate.score_sources import LabelledPhotos, Source

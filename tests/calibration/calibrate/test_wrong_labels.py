@@ -7,7 +7,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.cautions import cautions
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.certificate import Reason
 from florilege.calibration.intervals import wilson

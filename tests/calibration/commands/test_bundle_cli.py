@@ -296,14 +296,14 @@ def changed(tmp_path: Path) -> str:
     return str(tmp_path / "c")
 
 
-@pytest.mark.parametrize(("more", "ending"), [(20, "c19"), (21, "c19 and 1 more")])
+@pytest.mark.parametrize(("more", "ending"), [(20, "'c19'"), (21, "'c19' and 1 more")])
 def test_diff_names_some_classes(calibrated: str, tmp_path: Path, more: int, ending: str) -> None:
     names = ["10", "11", *(f"c{index}" for index in range(more))]
     classes = ClassTable(tuple(ClassInfo(id=name, scientific_name=name) for name in names))
     make_bundle(tmp_path / "more", version="2", classes=classes)
     lines = run("diff", calibrated, str(tmp_path / "more")).splitlines()
     [line] = [line for line in lines if line.startswith("classes added")]
-    assert line.endswith(f" c18, {ending}")
+    assert line.endswith(f" 'c18', {ending}")
 
 
 def test_diff_gives_classes_thresholds_metrics_and_files(calibrated: str, changed: str) -> None:
@@ -325,8 +325,8 @@ def test_diff_gives_classes_thresholds_metrics_and_files(calibrated: str, change
 
 def test_diff_reads_well(calibrated: str, changed: str) -> None:
     lines = words("diff", calibrated, changed)
-    assert "classes added 12, 13" in lines
-    assert "classes removed 10" in lines
+    assert "classes added '12', '13'" in lines
+    assert "classes removed '10'" in lines
     assert "heads linear -> cosine" in lines
     assert "lambda at K = 2 0.05 -> 0.1" in lines
     assert "loss none -> 1.5" in lines

@@ -227,7 +227,7 @@ def test_what_a_log_could_not_give_is_said(bundle: Bundle, tmp_path: Path) -> No
     path.write_bytes(path.read_bytes() + b"{")
     text = recalibrate_bundle(bundle.path, folder).to_plain()
     assert (text["rows"] + text["left_out"], text["torn"]) == (600, 1)
-    assert text["notes"] == [
+    assert list(text["notes"]) == [
         "left out, damaged or torn by a crash: 1 line(s)",
         "left out, photos sent again, which count once: 20 request(s)",
     ]

@@ -1,0 +1,171 @@
+"""Warnings about a calibration, one sentence each."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from florilege.calibration.calibrate.choice import SIZE_TOLERANCE
+from florilege.calibration.calibrate.training_photos import PhotoOverlap
+from florilege.calibration.certificate import Reason
+from florilege.calibration.conformal import fewest_rows
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.origin import PlacePrior
+from florilege.calibration.record.schema import CalibratedList
+from florilege.calibration.view import PLAIN, Setting
+
+FEW_ROWS = 1000
+FEW_LISTED = 200
+
+
+def cautions(record: CalibrationRecord) -> list[str]:
+    """Warnings about a calibration, one sentence each."""
+    lists = (caution for region in record.lists for caution in _list_cautions(region))
+    general = (
+        *_photo_cautions(record),
+        *_number_cautions(record),
+        *_noise_cautions(record),
+        *_size_cautions(record),
+        *_class_cautions(record),
+    )
+    return [*general, *lists, *_place_cautions(record.place_prior)]
+
+
+_REASONS: Mapping[Reason, str] = {
+    Reason.PHOTOS_TRAINED: "no guarantee holds: photos that trained the network calibrate it",
+    Reason.ORIGIN_UNKNOWN: (
+        "it is unknown which photos trained and chose the network, so no guarantee holds: "
+        "`florilege train --resume` and `export` record it for a run, `florilege import "
+        "--chosen-on` for a network trained elsewhere"
+    ),
+    Reason.CHOICE_UNCOUNTED: (
+        "no guarantee holds, because these photos also chose the network, and nobody counted among "
+        "how many: calibrate on other photos"
+    ),
+    Reason.CLASS_COUNTS_FROM_PHOTOS: (
+        "the bundle does not say how many training photos each class has: the rules for rare "
+        "classes count these photos, and guarantee nothing"
+    ),
+}
+"""What a calibration says of the reasons of its certificates; the others are shown by views."""
+
+
+def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
+    """Warnings about photos that the network has seen."""
+    measured = record.measured
+    overlap = PhotoOverlap(*(getattr(measured, name) for name in PhotoOverlap._fields))
+    yield from overlap.warnings(measured.rows)
+    points = [*record.requested_points(), *record.promised_points()]
+    reasons = dict.fromkeys(reason for point in points for reason in point.certificate.reasons)
+    yield from (_REASONS[reason] for reason in reasons if reason in _REASONS)
+
+
+def _number_cautions(record: CalibrationRecord) -> Iterator[str]:
+    """Warnings about too few photos."""
+    measured = record.measured
+    plants = measured.observations or measured.rows  # photos of one plant count as about one
+    counted = f"{plants} photos" if plants == measured.rows else f"{plants} plants"
+    if plants < FEW_ROWS:
+        coarse = "thresholds and intervals are coarse"
+        yield f"only {counted}: {coarse}, {FEW_ROWS:,} or more are better"
+    levels = [
+        f"{level:g}"
+        for level in record.asked_coverage
+        if record.point(PLAIN, Setting.of("coverage", level)).lambda_val == 0
+    ]
+    if levels:
+        verb = "needs" if len(levels) == 1 else "need"
+        yield f"coverage {_and(levels)} {verb} more than {counted}: every set holds every class"
+
+
+def _noise_cautions(record: CalibrationRecord) -> Iterator[str]:
+    """What was made of a review, and what it does not explain."""
+    noise = record.measured.label_noise
+    if noise is None or noise.source == "flag":
+        return
+    yield (
+        f"a review of {noise.reviewed:,} photos gives a label noise of {noise.rate:.3f} "
+        f"({noise.low:.3f} to {noise.high:.3f} at 95 % confidence), if they were drawn at random: "
+        "hit rates are corrected for the first, promises allow for the second"
+    )
+    if noise.unexplained:
+        yield (
+            f"{noise.unexplained:,} corrections of the review leave the {noise.kind}, or name no "
+            "class of the bundle, and are not allowed for: sets are larger than they need to be"
+        )
+
+
+def _size_cautions(record: CalibrationRecord) -> Iterator[str]:
+    """Warnings about mean sizes far from K: too large by ties, or too small by a guarantee."""
+    for k in record.asked_k:
+        size = record.point(PLAIN, Setting.of("average_k", k)).row.size
+        if size > SIZE_TOLERANCE * k:
+            yield (
+                f"K = {k:g} gives sets of {size:.1f}: many scores are equal; train longer, or try "
+                "another --head and --score-kind"
+            )
+    if short := [*_short_guarantees(record)]:
+        yield (
+            f"too few photos for {_and(short)}: those sets hold at most the best class; calibrate "
+            "on more photos, or with a smaller --max-size"
+        )
+
+
+def _short_guarantees(record: CalibrationRecord) -> Iterator[str]:
+    """The guarantees that hold only with the smallest sets, each with its K."""
+    for guarantee in [guarantee for rule, guarantee in record.promises if rule == "average_k"]:
+        values = record.values("average_k", guarantee)
+        points = [record.point(PLAIN, Setting.of("average_k", k, guarantee)) for k in values]
+        ks = [
+            f"{point.k:g}" for point in points if point.row.size <= point.min_size < point.row.value
+        ]
+        if ks:
+            yield f"guarantee={guarantee} at K = {', '.join(ks)}"
+
+
+def _class_cautions(record: CalibrationRecord) -> Iterator[str]:
+    """Warnings about classes without photos, or in every set for lack of them."""
+    everywhere = list[str]()
+    for level in record.asked_coverage:
+        thresholds = record.point(PLAIN, Setting.of("class_coverage", level)).class_thresholds
+        if rare := int((np.asarray(thresholds) <= 0).sum()):
+            needed = f"the {fewest_rows(level)} photos that {level:g} needs"
+            everywhere.append(f"{rare:,} have fewer than {needed}")
+    if everywhere:
+        yield (
+            f"class_coverage: of {record.classes:,} classes, {_and(everywhere)}, and are in every "
+            "set; choose a --macro-weight below 1"
+        )
+    classes_seen = record.measured.classes_seen
+    if classes_seen is not None and classes_seen < record.classes:
+        absent = record.classes - classes_seen
+        yield f"{absent} of {record.classes} classes have no photo in this split"
+
+
+def _and(parts: Sequence[str]) -> str:
+    return " and ".join(parts)
+
+
+def _list_cautions(region: CalibratedList) -> Iterator[str]:
+    name, absent = f"list {region.name!r}", len(region.classes) - region.classes_seen
+    if not region.rows:
+        yield f"{name} has no photo in this split: its answers are not calibrated"
+        return
+    if region.rows < FEW_LISTED:
+        yield (
+            f"{name} has only {region.rows} photos: its thresholds are coarse, {FEW_LISTED} or "
+            "more are better"
+        )
+    if absent:
+        yield f"{absent} of the {len(region.classes)} classes of {name} have no photo"
+
+
+def _place_cautions(prior: PlacePrior | None) -> Iterator[str]:
+    if prior is not None and not prior.strength:
+        yield "the place of a photo gains no hits on these photos and will not be used"
+    elif prior is not None and prior.simulated:
+        yield (
+            "fewer than 100 of these photos have a place with records (columns region, or latitude "
+            "and longitude, and month or date): places were drawn from the records of each "
+            "species, which looks better than real photos; nothing is guaranteed where a place is "
+            "given"
+        )
