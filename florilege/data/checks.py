@@ -104,18 +104,12 @@ def check(source: str, *, threads: int | None = None) -> Report:
         ],
         thinned=thinned,
         noise=_noise(listing),
-        corrected=_corrected(listing),
+        corrected={n: len(photos) for n, photos in listing.corrected.items()} or None,
     )
 
 
 def _splits(listing: Listing) -> dict[str, Records]:
     return {name: listing.splits[name] for name in SPLITS if name in listing.splits}
-
-
-def _corrected(listing: Listing) -> dict[str, int] | None:
-    if listing.corrected is None:
-        return None
-    return {name: len(photos) for name, photos in listing.corrected.items()}
 
 
 def _noise(listing: Listing) -> dict[str, int] | None:

@@ -8,7 +8,6 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import compress
 from pathlib import Path
 
 from florilege.data.dataset import SPLITS
@@ -44,11 +43,10 @@ def with_corrections(listing: Listing, path: Path) -> Listing:
     splits, changed = {}, {}
     for name in filter(listing.splits.__contains__, SPLITS):
         records = listing.splits[name]
-        pairs = zip(records.names, records.class_ids, strict=True)
+        pairs = [*zip(records.names, records.class_ids, strict=True)]
         class_ids = [class_of.get(photo, before) for photo, before in pairs]
         splits[name] = replace(records, class_ids=class_ids)
-        differs = map(str.__ne__, class_ids, records.class_ids)
-        changed[name] = list(compress(records.names, differs))
+        changed[name] = sorted(dict({*pairs} - {*zip(records.names, class_ids, strict=True)}))
     return replace(listing, splits=splits, corrected=changed)
 
 

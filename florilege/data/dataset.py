@@ -93,7 +93,7 @@ class Dataset:
     classes: ClassTable  # with training counts if there is a train split
     splits: Mapping[str, Split]  # by name, in the order train, val, test
     thumbnails: Mapping[str, Path] = field(default_factory=dict)  # picture files by class id
-    corrected: Sequence[str] = ()  # photos whose labels ``labels=FILE`` changed, of any split
+    corrected: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of every split
 
     def split(self, name: str) -> Split:
         """The split called ``name``; a `DataError` that lists the splits if there is none."""

@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +50,7 @@ class Listing:
     missing: Sequence[str] = ()  # photos that its tables name and its folders lack
     unlisted: Sequence[str] = ()  # photos in its folders that its tables do not name
     published: str | None = None  # where to download a published data set
-    corrected: Mapping[str, Sequence[str]] | None = None
-    """Photos whose labels ``labels=FILE`` changed, by split."""
-
-    @property
-    def corrected_photos(self) -> list[str]:
-        """Photos whose labels ``labels=FILE`` changed, of every split."""
-        return list(chain.from_iterable((self.corrected or {}).values()))
+    corrected: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by ``labels=FILE``
 
     @property
     def download_hint(self) -> str:
@@ -116,7 +109,7 @@ def assemble(
         classes=table,
         splits=parts,
         thumbnails=listing.thumbnails,
-        corrected=listing.corrected_photos,
+        corrected=listing.corrected,
     )
 
 

@@ -117,7 +117,7 @@ def test_a_class_without_photos_is_a_caution_not_a_failure(tmp_path: Path, bundl
 def test_enough_photos_are_fine(bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     record = calibrate_bundle(bundle.path, data)
     for few in (CLASSES * ROWS, CLASSES * ROWS + 1):
-        monkeypatch.setattr(calibration, "FEW_ROWS", few)
+        monkeypatch.setattr("florilege.calibration.calibrate.cautions.FEW_ROWS", few)
         coarse = any("intervals are coarse" in caution for caution in cautions(record))
         assert coarse == (record.measured.rows < few)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -22,7 +23,6 @@ from florilege.calibration.record.record_file import read_record
 from florilege.calibration.validation import Bools, Ints, Singles
 from florilege.cores import Workers, in_order
 from florilege.data.dataset import Split
-from florilege.data.readable_photos import readable
 from florilege.data.records import count_of
 from florilege.data.sources import open_dataset
 from florilege.data.split_parts import Part
@@ -31,6 +31,7 @@ from florilege.hooks import cluster
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.bundle.bundle import MODEL, Packed, unpacked_bundle
 from florilege.models.images import DECODER_VERSION, ImageError, load
+from florilege.models.images.damage import readable
 from florilege.models.output_store import OutputStore, photo_id, store_of
 from florilege.models.runtime import CUDA, Runtime, RuntimeName
 from florilege.models.session import FEATURES, Session
@@ -213,7 +214,7 @@ def photos_for(
     part = Part.parse(split)
     dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
     whole = dataset.split(part.name)
-    outside = sorted({*dataset.corrected} - {*whole.names})
+    outside = sorted({*chain(*dataset.corrected.values())} - {*whole.names})
     if outside:
         say(
             f"{count_of(len(outside), 'corrected label is', 'corrected labels are')} of photos "

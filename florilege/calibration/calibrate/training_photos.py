@@ -17,11 +17,11 @@ from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.validation import Bools
 from florilege.data.copies.fingerprints import count_copies
 from florilege.data.dataset import Split, split_name
-from florilege.data.readable_photos import readable
 from florilege.data.sources import open_dataset
 from florilege.data.split_parts import Part
 from florilege.errors import DataError
 from florilege.models.bundle import Bundle
+from florilege.models.images.damage import readable
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes
 from florilege.models.session import FEATURES, Session
 

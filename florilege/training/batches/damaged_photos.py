@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from florilege.data.dataset import Dataset
-from florilege.data.readable_photos import damaged_photos, without_rows
 from florilege.data.records import count_of
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from florilege.models.classes import ClassTable
+from florilege.models.images.damage import damaged_photos, without_rows
 
 Damaged = Mapping[str, Mapping[int, str]]
 """By split the rows of damaged photos, each with its name and the reason."""
