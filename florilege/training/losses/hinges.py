@@ -188,13 +188,13 @@ def _smooth_value_and_gradient(
     whatever has one value per row is computed in float64.
     """
     index = labels.unsqueeze(1)
-    others = subsets(scores.scatter(1, index, -torch.inf), k, 1 / (k * tau))
-    lead = others.anchor.double() - scores.gather(1, index).squeeze(1).double()
-    argument = (margin + lead / k) / tau + others.log_ratio()
-    pull = (torch.sigmoid(argument) / k).to(scores.dtype).unsqueeze(1)
-    gradient = others.inclusion_less().mul_(pull).scatter_(1, index, -pull)
+    own, others = scores.gather(1, index), scores.scatter(1, index, -torch.inf)
+    result = subsets(others, own, k, 1 / (k * tau))
+    argument = result.log_ratio + margin / tau
+    pull = (torch.sigmoid(argument) / k).to(scores.dtype)
+    gradient = result.inclusion_less().mul_(pull).scatter_(1, index, -pull)
     values = tau * softplus(argument)
-    return values.to(scores.dtype), gradient
+    return values.squeeze(1).to(scores.dtype), gradient
 
 
 @torch.no_grad()

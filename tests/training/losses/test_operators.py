@@ -9,6 +9,7 @@ MOST = {
     "imbalanced_noised_top_k": 60,
     "two_head_average_k": 80,
     "role": 90,
+    "smooth_top_k": 130,
     "ldam": 45,
 }
 
