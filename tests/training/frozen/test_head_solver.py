@@ -33,6 +33,7 @@ from florilege.training.loop.evaluation import ScoreChoice, Validation
 from florilege.training.loop.history import best_row
 from florilege.training.losses.base import Loss
 from florilege.training.objective import make_objective
+from florilege.training.optimiser_settings import OptimiserConfig
 from florilege.training.run_export import export_run
 from florilege.training.run_folder import RunFolder
 from florilege.training.validation_metric import Metric
@@ -345,8 +346,15 @@ def test_a_decay_that_is_set_is_the_only_one(
     config = _run_config(photos, run[0].parent, weight_decay=0.2)
     assert decays_of(config.optimiser) == (0.2,)
     lines = lines_of(config, tmp_path / "run")
-    assert not any("val chose" in line for line in lines)
+    assert not any("is best on val" in line for line in lines)
     assert [row["weight_decay"] for row in rows_of(tmp_path / "run")] == ["0.2"]
+
+
+def test_more_classes_are_decayed_less() -> None:
+    solved = OptimiserConfig(name="lbfgs", weight_decay=None)
+    assert decays_of(solved, 7) == decays_of(solved, 100) == DECAYS
+    assert decays_of(solved, 400) == (0.38, 0.12, 0.037, 0.013, 0.0037, 0.0013)
+    assert decays_of(OptimiserConfig(name="lbfgs", weight_decay=0.2), 400) == (0.2,)
 
 
 def test_a_finished_run_is_not_solved_again(
