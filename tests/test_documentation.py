@@ -78,3 +78,21 @@ def test_every_exit_code_is_documented() -> None:
 def test_every_route_is_documented() -> None:
     golden = json.loads((ROOT / "tests/golden/openapi.json").read_text("utf-8"))
     assert [path for path in golden["paths"] if path not in PAGES] == []
+
+
+def test_the_tour_shows_the_code_of_its_files() -> None:
+    excerpts = re.findall(
+        r"^`(florilege/\S+)`\n\n```python\n(.*?)```",
+        DOCS["architecture.md"],
+        re.MULTILINE | re.DOTALL,
+    )
+    assert len(excerpts) > 8
+    for file, excerpt in excerpts:
+        code = _stripped((ROOT / file).read_text("utf-8"))
+        for part in excerpt.split("...\n"):
+            assert _stripped(part) in code, f"{file}:\n{part}"
+
+
+def _stripped(code: str) -> str:
+    """The lines without indentation and without empty ones."""
+    return "\n".join(line.strip() for line in code.splitlines() if line.strip())
