@@ -14,8 +14,7 @@ from statistics import mean
 
 from benchmarks.promises.calibrations import Sentence
 from benchmarks.rules import front
-from benchmarks.sets import decays, heads, places, rivals
-from benchmarks.sets.head_methods import BLEND
+from benchmarks.sets import decays, heads_ahead, places, rivals
 
 Rows = Sequence[dict[str, str]]
 BENCHMARKS = Path(__file__).parent
@@ -73,36 +72,6 @@ def promises() -> str:
     )
 
 
-def heads_of(data: str) -> str:
-    """Average-K accuracy of the methods on one data set, clean and with half of the labels wrong.
-
-    Only methods without a search of the weight decay, as far as they were measured at both.
-    """
-    figures = heads.Figures([row for row in read("heads") if row["data"] == data])
-    rows = []
-    for line in figures.lines:
-        cells = [figures.cell(line, noise) for noise in ("0.0", "0.5")]
-        if all(cells) and not line.endswith(heads.SEARCHED):
-            rows.append([line, *(cell.partition(";")[0] for cell in cells)])
-    return table(["method", "noise 0", "noise 0.5"], rows)
-
-
-def blend_ahead() -> str:
-    """What the blend is ahead by at K = 2 / 3 / 5 where half of the labels are wrong."""
-    by_set = [heads.Figures([row for row in read("heads") if row["data"] == name]) for name in SETS]
-    rows = []
-    for line in dict.fromkeys(line for figures in by_set for line in figures.lines):
-        method, searched = line.removesuffix(heads.SEARCHED), line.endswith(heads.SEARCHED)
-        ours = f"`{BLEND}`" + (heads.SEARCHED if searched else "")
-        cells = [
-            heads.gain(figures.chosen(ours, "0.5"), figures.chosen(line, "0.5"))
-            for figures in by_set
-        ]
-        if line != ours and any(cells):
-            rows.append([f"{method}{', weight decay chosen for both' * searched}", *cells])
-    return table(["less", *SETS], rows)
-
-
 def temperatures() -> str:
     """Average-3 hit rates at temperature 1 and at the chosen one; best at noise 0.5 first."""
     rates: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = {}
@@ -135,11 +104,10 @@ def of_front(part: Callable[[Rows], list[str]], *, test: bool = True) -> str:
 
 SETS = ("grocery-plants", "caltech101-96", "CIFAR-100")
 TABLES: dict[str, Callable[[], str]] = {
-    "blend_ahead": blend_ahead,
-    "heads_groceries": lambda: heads_of(SETS[0]),
-    "heads_caltech": lambda: heads_of(SETS[1]),
-    "heads_cifar": lambda: heads_of(SETS[2]),
-    "decays": lambda: decays.table_of(read("decays"), SETS[0]),
+    "heads_ahead": lambda: heads_ahead.table(read("heads_ahead")),
+    "decays_groceries": lambda: decays.table_of(read("decays"), SETS[0]),
+    "decays_caltech": lambda: decays.table_of(read("decays"), SETS[1]),
+    "decays_cifar": lambda: decays.table_of(read("decays"), SETS[2]),
     "common_and_rare": common_and_rare,
     "label_noise": label_noise,
     "promises": promises,

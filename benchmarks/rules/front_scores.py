@@ -1,6 +1,6 @@
 """Scores that the front is measured on: three data sets, each with a head for every loss.
 
-Photos are those of ``benchmarks.sets.heads``: frozen features, heads trained by the code of the
+Photos are those of ``benchmarks.sets.decays``: frozen features, heads trained by the code of the
 product. The third data set has 1,000 invented species in 200 genera with a Zipf tail, because the
 flora has 85 and no photos with as many may be downloaded. Its "features" are points around the
 centre of their species, so that a linear head can be right and errs only for lack of rows, most of
@@ -17,15 +17,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.sets.head_methods import DECAYS, FIRST_SEED, Bench, Choice, Fit
+from benchmarks.sets.head_methods import (
+    DECAYS,
+    FIRST_SEED,
+    SHARPNESS,
+    Bench,
+    Choice,
+    Fit,
+    train_head,
+)
 from florilege.calibration.scores import scores
 from florilege.data.dataset import Dataset, Split
 from florilege.data.flora import Flora
 from florilege.data.flora.species import flora_classes
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.training.frozen.blend import SHARPNESS
 from florilege.training.frozen.feature_store import Features
-from florilege.training.frozen.head_solver import train_head
 from florilege.training.network import start
 from florilege.training.objective import head_of, make_objective
 
@@ -125,24 +131,24 @@ class InventedSpecies(Bench):
     """Points around the centres of invented species, in place of the features of photos."""
 
     @classmethod
-    def draw(cls, folder: Path, seed: int = 0) -> "InventedSpecies":
+    def draw(cls, folder: Path, seed: int = 0, rows: Mapping[str, int] = ROWS) -> "InventedSpecies":
         """Species have a Zipf prior; those of a genus have centres near to each other."""
         random = np.random.default_rng(seed)
         prior, centres = _species(random)
         splits, features = dict[str, Split](), dict[str, Features]()
-        for part, rows in ROWS.items():
-            labels = random.choice(SPECIES, rows, p=prior)
+        for part, count in rows.items():
+            labels = random.choice(SPECIES, count, p=prior)
             if part == "train":
                 labels[:SPECIES] = np.arange(SPECIES)  # one row of each, as `ldam` needs
-            points = centres[labels] + random.standard_normal((rows, DIMENSIONS))
+            points = centres[labels] + random.standard_normal((count, DIMENSIONS))
             splits[part] = Split(
                 name=part,
                 labels=labels,
-                names=[str(row) for row in range(rows)],
+                names=[str(row) for row in range(count)],
                 observations=None,
                 read=_no_photo,
             )
-            features[part] = Features(splits[part], points.astype(np.float32), np.arange(rows))
+            features[part] = Features(splits[part], points.astype(np.float32), np.arange(count))
         counts = np.bincount(splits["train"].labels, minlength=SPECIES)
         infos = [
             ClassInfo(id=f"{i:04}", scientific_name=f"{i:04}", training_count=int(count))
@@ -164,7 +170,7 @@ class InventedSpecies(Bench):
             objective = make_objective(config, counts)
             network = self.network(objective.head)
             start(network, config, objective, self.dataset, None)
-            return train_head(config, network, objective, train, self.features["val"])[0]
+            return train_head(config, network, objective, train, self.features["val"])
 
         path = self.place(noise, seed) / f"{loss}-{decay:g}.safetensors"
         return self.kept(path, head_of(loss, config.head), decay, state)

@@ -6,10 +6,10 @@
 
 Heads are solved for by the code of ``train --freeze backbone`` for every weight decay of its grid,
 with a share of wrong labels in train, drawn evenly from all classes. Val chooses: its labels are
-clean, or as wrong as those of train. Methods are the losses with their default parameters, the
-``blend`` of the recipe, and two of scikit-learn on the same standardised features, whose own
-parameter val chooses by the same hits: ``logistic_regression`` (the same grid) and
-``linear_discriminant`` (shrinkage). ``logistic_regression_cv`` chooses by cross-validation.
+clean, or as wrong as those of train. Methods are the losses with their default parameters, and two
+of scikit-learn on the same standardised features, whose own parameter val chooses by the same hits:
+``logistic_regression`` (the same grid) and ``linear_discriminant`` (shrinkage).
+``logistic_regression_cv`` chooses by cross-validation.
 
 For every candidate val then chooses head, kind of score and temperature, of the same values for
 all. Average-K accuracy is that of the clean test photos, with ``min_size`` 1 and the threshold from
@@ -33,12 +33,18 @@ from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 
-from benchmarks.sets.head_methods import BLEND, FIRST_SEED, OWN, SIZES, Bench, average_k_hits
-from benchmarks.sets.heads import append, error, joined
+from benchmarks.sets.head_methods import (
+    FIRST_SEED,
+    SIZES,
+    Bench,
+    append,
+    average_k_hits,
+    error,
+    joined,
+)
 from florilege.calibration.calibrate.calibration_settings import TEMPERATURES
 from florilege.calibration.scores import SCORE_KINDS, scores
 from florilege.models.runtime import silence_telemetry
-from florilege.training.frozen.blend import PARTNER, SHARPNESS, Linear, candidates
 from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.features import HeadOnFeatures
 from florilege.training.frozen.head_solver import (
@@ -54,7 +60,7 @@ from florilege.training.network import seeded, start
 
 LOGISTIC, CROSS_VALIDATED = "logistic_regression", "logistic_regression_cv"
 DISCRIMINANT = "linear_discriminant"
-METHODS = (*LOSSES, BLEND, LOGISTIC, DISCRIMINANT, CROSS_VALIDATED)
+METHODS = (*LOSSES, LOGISTIC, DISCRIMINANT, CROSS_VALIDATED)
 SHRINKAGES = (0.9, 0.6, 0.3, 0.1)
 KEY = ("data", "method", "noise", "seed")
 Logits = Mapping[str, NDArray[np.float32]]
@@ -148,8 +154,6 @@ def solve(bench: Bench, labels: Labels, method: str, seed: int) -> Iterator[Solv
         for head, candidate, noisy in losses_path(bench, labels, method, seed):
             on_val, on_test = (logits_by_head(head, part) for part in (labels.val, labels.test))
             yield Solved(candidate.weight_decay, on_val, on_test, candidate, noisy)
-    elif method == BLEND:
-        yield from blended(bench, labels, seed)
     else:
         yield from of_others(labels, method)
 
@@ -171,34 +175,6 @@ def losses_path(
         if labels.noisy_val is not None:
             noisy = measure(problem, decay, labels.noisy_val, metric)
         yield head, measure(problem, decay, labels.val, metric), noisy
-
-
-def blended(bench: Bench, labels: Labels, seed: int) -> Iterator[Solved]:
-    """The blends that val chooses, with clean and with wrong labels."""
-    paths = []
-    for loss in (OWN, PARTNER):
-        path = [(c, n) for _, c, n in losses_path(bench, labels, loss, seed)]
-        network = bench.network("linear")
-        head = HeadOnFeatures(network, labels.train)
-        paths.append((path, network, head))
-    for clean, val in ((True, labels.val), (False, labels.noisy_val)):
-        if val is None:
-            continue
-        layers, decays = [], []
-        for path, network, head in paths:
-            options = [each for pair in path if (each := pair[0 if clean else 1]) is not None]
-            best = options[choose(options, val)[0]]
-            head.load_state_dict(best.state)
-            state = head.joined(network)
-            layers.append(Linear(state["head.weight"], state["head.bias"]))
-            decays.append(best.weight_decay)
-        blends = [blend for blend, _ in candidates(layers[0], layers[1], labels.train)]
-        assert len(blends) == len(SHARPNESS)  # what is chosen among them is the temperature below
-        on_val, on_test = (
-            {"linear": blends[0].logits(torch.from_numpy(part.values[part.rows]))}
-            for part in (labels.val, labels.test)
-        )
-        yield Solved(decays[0], on_val, on_test, None, None)
 
 
 def of_others(labels: Labels, method: str) -> Iterator[Solved]:
@@ -238,15 +214,12 @@ def measured(
     for noisy, val in enumerate((labels.val, labels.noisy_val)):
         if val is None:
             continue
-        part = solved
-        if method == BLEND:
-            part = [solved[noisy]]
-        figures = [at_best_temperature(each, val, labels.test) for each in part]
+        figures = [at_best_temperature(each, val, labels.test) for each in solved]
         choice, rises = int(np.argmax([value for value, _ in figures])), False
         if method in LOSSES:
-            options = [each.noisy if noisy else each.candidate for each in part]
+            options = [each.noisy if noisy else each.candidate for each in solved]
             choice, rises = choose([each for each in options if each is not None], val)
-        for number, (each, (on_val, hits)) in enumerate(zip(part, figures, strict=True)):
+        for number, (each, (on_val, hits)) in enumerate(zip(solved, figures, strict=True)):
             ours, by_k = each.noisy if noisy else each.candidate, 100 * hits.mean(1)
             row: dict[str, object] = {
                 "val_labels": "wrong" if noisy else "clean",
@@ -313,7 +286,7 @@ def cell(rows: Sequence[Mapping[str, str]], method: str, noise: str, val_labels:
     )
     spread = f" ({error(figures[:, 1]):.1f})" if len(figures) > 1 else ""
     decays = "/".join(dict.fromkeys(f"{float(row['parameter']):g}" for row in taken))
-    if method in (BLEND, CROSS_VALIDATED):
+    if method == CROSS_VALIDATED:
         return f"{joined(figures.mean(0))}{spread}"
     lost = (best.mean(0) - figures.mean(0)).max()
     rises = ", rises" if any(row["rises"] == "1" for row in taken) else ""

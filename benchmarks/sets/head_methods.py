@@ -5,9 +5,10 @@ values of the sharpness, what has the best average-K accuracy on val, mean over 
 read for that one alone.
 """
 
+import csv
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -19,7 +20,6 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from florilege.calibration.metrics import true_class_ranks
 from florilege.calibration.rules.rules import average_k
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind, scores
 from florilege.data.dataset import Dataset
@@ -30,22 +30,21 @@ from florilege.models.heads import build_head, by_head
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.device import choose
-from florilege.training.frozen.blend import SHARPNESS, Linear, candidates, partner
 from florilege.training.frozen.feature_store import Features
-from florilege.training.frozen.features import FrozenBackbone
+from florilege.training.frozen.features import FrozenBackbone, HeadOnFeatures
 from florilege.training.frozen.head_solver import DECAYS as DECAYS
-from florilege.training.frozen.head_solver import train_head
+from florilege.training.frozen.head_solver import choose as choose_decay
+from florilege.training.frozen.head_solver import solutions
 from florilege.training.network import seeded, start
-from florilege.training.objective import head_of
+from florilege.training.objective import Objective, head_of
 from florilege.training.preparation import frozen_backbone
-from florilege.training.recipes import RECIPES
 
 SIZES: Final = (1, 2, 3, 5)
 PARTS: Final = ("train", "val", "test")
-BLEND: Final = "blend"
-OWN: Final = str(RECIPES["frozen"].settings["loss"]["name"])
+PARAMETERS: Final = {"generalised_cross_entropy": "loss.q=0.5"}  # where they are no defaults
 DECAY: Final = 0.1  # where only one is measured
 FIRST_SEED: Final = 100
+SHARPNESS: Final = (1.0, 1.5, 2.0, 3.0)  # factors on logits, one over temperatures
 Row = dict[str, Any]
 
 
@@ -63,12 +62,6 @@ class Fit(NamedTuple):
     network: Network
     weight_decay: float
     seconds: float  # of a processor, to train it
-
-    def linear(self) -> Linear:
-        """Its layer."""
-        layer = self.network.head
-        assert isinstance(layer, nn.Linear)
-        return Linear(layer.weight.detach(), layer.bias.detach())
 
 
 @dataclass(frozen=True)
@@ -89,6 +82,10 @@ class Bench:
         frozen = backbone_of(config, dataset, folder)
         return cls(flags, folder, dataset, {p: frozen.features(dataset.split(p)) for p in PARTS})
 
+    def with_flags(self, flags: Mapping[str, Any], folder: str) -> Self:
+        """The same features with other settings, whose heads are in a folder of their own."""
+        return replace(self, flags={**self.flags, **flags}, folder=self.folder / folder)
+
     def noisy(self, noise: float, seed: int) -> Dataset:
         """The data set with wrong labels in train."""
         if not noise:
@@ -104,11 +101,11 @@ class Bench:
     def config(self, loss: str, weight_decay: float | None, seed: int) -> TrainConfig:
         """The settings of a run: those of the recipe; a weight decay of None leaves it its grid."""
         decay = f"optimiser.weight_decay={'null' if weight_decay is None else weight_decay}"
-        of_loss = {} if loss == OWN else {"loss": loss}  # the recipe has parameters for its own
-        return resolve({**self.flags, **of_loss, "seed": seed}, overrides=[decay])
+        of_loss = [PARAMETERS[loss]] if loss in PARAMETERS else []
+        return resolve({**self.flags, "loss": loss, "seed": seed}, overrides=[decay, *of_loss])
 
     def fit(self, loss: str, weight_decay: float, noise: float, seed: int) -> Fit:
-        """The head that ``florilege train`` keeps before any blend; trained once."""
+        """The head that ``florilege train`` keeps; trained once."""
         config = self.config(loss, weight_decay, seed)
 
         def state() -> Mapping[str, Tensor]:
@@ -116,22 +113,10 @@ class Bench:
             objective, network = seeded(config, dataset)
             start(network, config, objective, dataset, None)
             train = replace(self.features["train"], split=dataset.split("train"))
-            return train_head(config, network, objective, train, self.features["val"])[0]
+            return train_head(config, network, objective, train, self.features["val"])
 
         path = self.place(noise, seed) / f"{loss}-{weight_decay:g}.safetensors"
         return self.kept(path, head_of(loss, config.head), weight_decay, state)
-
-    def partner(self, decays: Sequence[float], noise: float, seed: int) -> Fit:
-        """The head that the product blends with its own; trained once."""
-        config = self.config(OWN, decays[0] if len(decays) == 1 else None, seed)
-
-        def state() -> Mapping[str, Tensor]:
-            parts = self.train(noise, seed), self.features["val"]
-            layer, _ = partner(*parts, len(self.dataset.classes), config)
-            return {"head.weight": layer.weight, "head.bias": layer.bias}
-
-        path = self.place(noise, seed) / f"partner-{len(decays)}.safetensors"
-        return self.kept(path, "linear", decays[0], state)
 
     def place(self, noise: float, seed: int) -> Path:
         """The folder of heads trained on the same labels from the same seed."""
@@ -160,30 +145,14 @@ class Bench:
         return Network(nn.Identity(), layer, head_name=head)
 
     def fits(self, method: str, decays: Sequence[float], noise: float, seed: int) -> list[Fit]:
-        """The heads that a method chooses among: a loss, ``LOSS+lda``, or the blend."""
-        if method == BLEND:
-            own = self.best(OWN, decays, noise, seed)
-            return [self.blended(own, self.partner(decays, noise, seed), noise, seed)]
-        loss, _, lda = method.partition("+")
-        if lda:
-            own = self.best(loss, decays, noise, seed)
-            return [self.blended(own, own._replace(seconds=0), noise, seed)]
-        return [self.fit(loss, decay, noise, seed) for decay in decays]
+        """The heads that a method, a loss, chooses among."""
+        return [self.fit(method, decay, noise, seed) for decay in decays]
 
     def best(self, loss: str, decays: Sequence[float], noise: float, seed: int) -> Fit:
         """The one that does most on val as it is."""
         fits = [self.fit(loss, decay, noise, seed) for decay in decays]
         choice = self.choose(fits, SHARPNESS[:1])[0].fit if len(fits) > 1 else fits[0]
         return choice._replace(seconds=sum(fit.seconds for fit in fits))
-
-    def blended(self, own: Fit, other: Fit, noise: float, seed: int) -> Fit:
-        """The blend of the product, before it is sharpened."""
-        train, began = self.train(noise, seed), time.process_time()
-        head, _ = next(candidates(own.linear(), other.linear(), train))
-        seconds = own.seconds + other.seconds + time.process_time() - began
-        network = self.network("linear").eval()
-        network.load_state_dict({"head.weight": head.weight, "head.bias": head.bias})
-        return Fit(network, own.weight_decay, seconds)
 
     def choose(self, fits: Sequence[Fit], sharpness: Sequence[float]) -> tuple["Choice", float]:
         """What does most on val, the first of several, and its mean average-K accuracy there."""
@@ -203,31 +172,34 @@ class Bench:
         outputs = network(torch.from_numpy(features.values[features.rows]))
         return {head: x.numpy() for head, x in by_head(network.head_name, outputs).items()}
 
-    def measure(
-        self, method: str, noise: float, seed: int, *, decays: Sequence[float], sharpened: bool
-    ) -> Row:
-        """Train what is not there yet, choose on val, and read test once."""
-        fits = self.fits(method, decays, noise, seed)
-        choice, on_val = self.choose(fits, SHARPNESS if sharpened else SHARPNESS[:1])
-        logits = self.logits(choice.fit, "test")[choice.head]
-        labels = self.features["test"].split.labels
-        by_k = average_k_accuracies(scores(choice.sharpness * logits, choice.score_kind), labels)
-        ranks = true_class_ranks(logits, labels)
-        return {
-            "method": method,
-            "noise": noise,
-            "seed": seed,
-            "decays": len(decays),
-            "sharpened": int(sharpened),
-            "weight_decay": choice.fit.weight_decay,
-            "head": choice.head,
-            "score_kind": choice.score_kind,
-            "sharpness": choice.sharpness,
-            "seconds": round(sum({fit.seconds for fit in fits}), 1),
-            "val": round(on_val, 3),
-            **{f"average_{k}": round(x, 3) for k, x in zip(SIZES, by_k, strict=True)},
-            **{f"top_{k}": round(100 * float((ranks < k).mean()), 3) for k in SIZES},
-        }
+
+def train_head(
+    config: TrainConfig, network: Network, objective: Objective, train: Features, val: Features
+) -> Mapping[str, Tensor]:
+    """The weights that ``train --freeze backbone`` saves; ``network`` holds the initial head."""
+    head = HeadOnFeatures(network, train)
+    candidates = list(solutions(config, head, objective, train, val))
+    head.load_state_dict(candidates[choose_decay(candidates, val)[0]].state)
+    return head.joined(network)
+
+
+def append(path: Path, row: Row) -> None:
+    """Add a row to a table, with its heading where it is the first."""
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, list(row), lineterminator="\n")
+        if not file.tell():
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def joined(values: Iterable[float]) -> str:
+    """Figures of several K in one cell."""
+    return " / ".join(f"{value:.1f}" for value in values)
+
+
+def error(values: Sequence[float] | NDArray[np.float64]) -> float:
+    """The standard error of their mean."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
 class Choice(NamedTuple):

@@ -25,8 +25,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.sets.head_methods import DECAY, FIRST_SEED, Bench, Row
-from benchmarks.sets.heads import append
+from benchmarks.sets.head_methods import DECAY, FIRST_SEED, Bench, Row, append
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.known_places import PhotoPlaces

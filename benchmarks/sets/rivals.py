@@ -4,12 +4,11 @@
                                [--methods NAME,NAME] [--noise 0,0.5] [--image-size N]
     python -m benchmarks.sets.rivals --out FOLDER
 
-As in ``benchmarks.sets.heads --search``, with the same folder of heads: train has wrong labels,
-val, with clean ones, chooses epoch, weight decay, head, kind of score and temperature, of the same
-values for every method. A rival also chooses its own parameter of three, a freedom that ours have
-not. ``size_choice`` puts a size on each photo with a layer of its own (arXiv 2407.07140), trained
-on hits of heads that did not see the photo; sizes between two costs are mixed at random, so that
-sets have K classes on average like all others. Test is read once.
+Train has wrong labels; val, with clean ones, chooses weight decay, head, kind of score and
+temperature, of the same values for every method. A rival also chooses its own parameter of three, a
+freedom that ours have not. ``size_choice`` puts a size on each photo with a layer of its own (arXiv
+2407.07140), trained on hits of heads that did not see the photo; sizes between two costs are mixed
+at random, so that sets have K classes on average like all others. Test is read once.
 """
 
 import argparse
@@ -26,29 +25,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.sets.head_methods import (
-    BLEND,
     DECAYS,
     FIRST_SEED,
     SIZES,
     Bench,
     Fit,
     Row,
+    append,
     average_k_accuracies,
+    error,
+    train_head,
 )
-from benchmarks.sets.heads import append, error
 from benchmarks.sets.rival_losses import SIZES as CHOICES
 from benchmarks.sets.rival_losses import ClassAdaptive, RankWeighted, chosen_sizes
 from florilege.calibration.calibrate.calibration_settings import TEMPERATURES
 from florilege.calibration.scores import scores
 from florilege.models.runtime import silence_telemetry
-from florilege.training.frozen.head_solver import train_head
 from florilege.training.losses import Loss
 from florilege.training.network import seeded, start
 
 SHARPNESS = tuple(sorted((1 / t for t in TEMPERATURES), key=lambda value: abs(np.log(value))))
 PARAMETERS = {"rank_weighted": (0.25, 0.5, 1.0), "class_adaptive": (0.001, 0.01, 0.1)}
 SIZE_CHOICE = "size_choice"
-OURS = ("cross_entropy", "generalised_cross_entropy", "ldam", "two_head_average_k", BLEND)
+OURS = ("cross_entropy", "generalised_cross_entropy", "ldam", "two_head_average_k")
 METHODS = (*OURS, *PARAMETERS, SIZE_CHOICE)
 COSTS = tuple(np.geomspace(0.002, 2.0, 16))
 FOLDS = 3
@@ -83,10 +82,8 @@ class RivalBench(Bench):
             objective, network = seeded(config, dataset)
             start(network, config, objective, dataset, None)
             ours = replace(objective, loss_fn=rival(name, parameter, len(dataset.classes)))
-            state = train_head(
-                *(config, network, ours, self.train(noise, seed)), self.features["val"]
-            )
-            return state[0]
+            train = self.train(noise, seed)
+            return train_head(config, network, ours, train, self.features["val"])
 
         path = self.place(noise, seed) / f"{name}-{parameter:g}-{weight_decay:g}.safetensors"
         return self.kept(path, "linear", weight_decay, state)

@@ -4,7 +4,7 @@
                                [--methods NAME,NAME] [--backbone NAME] [--noise 0,0.2,0.5]
     python -m benchmarks.sets.temperature --out FOLDER
 
-Heads on frozen features are those of ``benchmarks.sets.heads`` in the same folder. Val, with clean
+Heads on frozen features are kept in the folder. Val, with clean
 labels, chooses the head and then the temperature, by the rule and from the values of the product.
 Hit rates are those on test, with sets of K on average. ``FOLDER/temperature.csv`` has a row for
 each method, rate of noise and seed. Without DATA the table of the file is printed: per cent at
@@ -20,13 +20,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.sets.head_methods import DECAY, FIRST_SEED, Bench, Row
-from benchmarks.sets.heads import METHODS, append
+from benchmarks.sets.head_methods import DECAY, FIRST_SEED, Bench, Row, append
 from florilege.calibration.calibrate.calibration_settings import TEMPERATURES
 from florilege.calibration.nested_cross_validation import choose_simplest
 from florilege.calibration.rules.rules import average_k
 from florilege.calibration.scores import scores
 from florilege.models.runtime import silence_telemetry
+from florilege.training.losses import LOSSES
 
 ORDER = sorted(TEMPERATURES, key=lambda value: abs(np.log(value)))
 ASKED = (1, 2, 3, 5, 10)  # that `calibrate` compares
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--backbone", default="timm:tf_efficientnet_lite0")
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--methods", type=lambda text: text.split(","), default=METHODS)
+    parser.add_argument("--methods", type=lambda text: text.split(","), default=tuple(LOSSES))
     numbers = lambda text: [float(part) for part in text.split(",")]  # noqa: E731  # as above
     parser.add_argument("--noise", type=numbers, default=[0.0, 0.2, 0.5])
     parser.add_argument("--seeds", type=int, default=3)

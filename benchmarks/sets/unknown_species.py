@@ -23,8 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.sets.auroc import auroc
-from benchmarks.sets.head_methods import PARTS, Bench, backbone_of
-from benchmarks.sets.heads import append
+from benchmarks.sets.head_methods import PARTS, Bench, append, backbone_of
 from florilege.calibration.calibrate.training_photos import MOST_PHOTOS, balanced_rows
 from florilege.calibration.distribution import logsumexp
 from florilege.calibration.rejection.reference import Reference

@@ -135,10 +135,6 @@ class TrainConfig(SettingsGroup):
     features: Text | None = None
     """Folder of stored features, for any number of runs and networks; null is `features` beside
     the run folder."""
-    blend: bool = False
-    """With `freeze`, average a linear head with one trained with `assume_negative` and with the
-    linear discriminant of the features; the sharpness is the best for the sets on `val`. The recipe
-    `frozen` does unless a loss is named."""
     unfreeze: Annotated[Literal["all"] | Count | None, _DIGITS] = None
     """Train only the head and this many of the last blocks of the backbone; `all`, or null, trains
     everything."""
@@ -221,6 +217,18 @@ class TrainConfig(SettingsGroup):
                 "computed in; use --device cpu"
             )
         return values
+
+    @model_validator(mode="before")
+    @classmethod
+    def _heads_are_not_averaged(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or "blend" not in values:
+            return values
+        if values["blend"]:
+            raise ValueError(
+                "blend=true averaged heads in an older version, and is no better than one head "
+                "whose weight decay is chosen: train again without it"
+            )
+        return {name: value for name, value in values.items() if name != "blend"}
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:

@@ -49,7 +49,6 @@ def resolve(
     Args:
         flags: Top-level settings; None means "not given". ``loss`` is the name of a loss.
         overrides: ``--set`` values such as ``loss.alpha=1.0``.
-            A loss that any of them names is trained alone, unless one of them sets ``blend``.
         config: A YAML file of settings.
 
     Raises:
@@ -70,8 +69,6 @@ def resolve(
         )
     recipe = RECIPES[name]
     defaults = merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, recipe.settings)
-    if isinstance(loss := explicit.get("loss"), Mapping) and "name" in loss:
-        defaults["blend"] = False  # a blend would train other losses beside the one that is named
     merged = merge(defaults, explicit)
     if "data" not in merged and recipe.place:
         raise UsageError(f"no data given: add --data {recipe.data}; {recipe.place}")

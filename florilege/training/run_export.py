@@ -19,7 +19,6 @@ from florilege.models.heads import output_names
 from florilege.models.photo_hashes import PHOTOS
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import to_yaml
-from florilege.training.frozen.blend import note_of, note_without, possible_blends
 from florilege.training.frozen.head_solver import decays_of
 from florilege.training.loop.history import best_row
 from florilege.training.network import build_network
@@ -52,8 +51,7 @@ def export_run(run: Path, out: Path) -> Bundle:
         raise BundleError(f"{run} has no best.safetensors: train it, or continue with --resume")
     load_into(network, read_weights(folder.best), origin=str(folder.best))
     preprocess, row = config.preprocess, best_row(folder)
-    notes = note_of(folder.best), note_without(config, head)
-    facts = _RunFacts(config, classes, row, folder.read_provenance(), *notes)
+    facts = _RunFacts(config, classes, row, folder.read_provenance())
     with reserved(out):
         model, parity = export_onnx(network, preprocess)
         files: dict[str, bytes | Path] = {
@@ -91,12 +89,10 @@ class _RunFacts(NamedTuple):
     classes: ClassTable
     row: Mapping[str, Any]  # figures of the exported epoch; empty if none was trained
     started_from: Provenance | None  # the weights that the run started from
-    blend_note: str | None
-    alone_note: str | None  # why the head on frozen features is not blended
 
 
 def _provenance(run: _RunFacts, parity: dict[str, Any]) -> dict[str, Any]:
-    config, classes, row, started_from, *_ = run
+    config, classes, row, started_from = run
     counts = classes.counts
     return {
         "data": config.data,
@@ -113,8 +109,6 @@ def _provenance(run: _RunFacts, parity: dict[str, Any]) -> dict[str, Any]:
         "loss": dict(config.loss),
         "seed": config.seed,
         "parity": {**parity, "between": f"torch {torch.__version__} and ONNX Runtime, on the CPU"},
-        "blend": run.blend_note,
-        "head": run.blend_note or run.alone_note,
         "libraries": {name: installed(name) for name in _LIBRARIES},
     }
 
@@ -123,15 +117,13 @@ def _networks_compared(run: _RunFacts) -> int | None:
     """Among how many networks `val` chose, for promises to allow for; None if they are not counted.
 
     All epochs count, also those after an early stop, or all weight decays of a head that is solved
-    for. A blend also chooses the decay of its second head, and its sharpness. Weights from a file
-    may have been chosen on the same photos.
+    for. Weights from a file may have been chosen on the same photos.
     """
     config = run.config
     if config.weights not in (None, PRETRAINED):
         return None
     solved_for = config.optimiser.name == "lbfgs"
-    count = len(decays_of(config.optimiser)) if solved_for else config.epochs
-    return count if run.blend_note is None else count * possible_blends(config)
+    return len(decays_of(config.optimiser)) if solved_for else config.epochs
 
 
 def _json(content: object) -> bytes:
@@ -140,11 +132,10 @@ def _json(content: object) -> bytes:
 
 def _model_card(name: str, run: _RunFacts) -> str:
     """The card in Markdown."""
-    config, classes, row, started_from, *_ = run
+    config, classes, row, started_from = run
     counts, preprocess, size = classes.counts, config.preprocess, config.preprocess.image_size
     pictures = "" if counts is None else f" on {int(counts.sum())} pictures"
     spread = "" if counts is None else f", {counts.min()} to {counts.max()} training pictures each"
-    head = f"\n- Head: {run.blend_note or run.alone_note}." if config.freeze else ""
     mean, deviation = _numbers(preprocess.mean), _numbers(preprocess.std)
     return f"""# {name}
 
@@ -154,7 +145,7 @@ returns a set of classes: those whose score reaches a threshold calibrated for a
 ## Training
 
 - Data: `{config.data}`, split `train`{pictures}.
-- Loss: `{config.loss_name}`; recipe `{config.recipe}`; seed {config.seed}.{head}
+- Loss: `{config.loss_name}`; recipe `{config.recipe}`; seed {config.seed}.
 - Starting weights: {_starting_weights(config, started_from)}.
 - Input: {size} x {size} pixels, RGB, {preprocess.resample}, from the centre
   square of {preprocess.crop_fraction:.4g} of the short side; mean {mean}, standard

@@ -19,7 +19,6 @@ from florilege.training.batches.decoded_pictures import UnreadablePictures
 from florilege.training.batches.run_photos import RunPhotos, numbers_of
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute, choose, exhausted, tuned
-from florilege.training.frozen.blend import blend, note_without
 from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.features import HeadOnFeatures, threads_for
 from florilege.training.frozen.head_search import search
@@ -140,7 +139,6 @@ class _TrainingProcess:
             self.objective, network = seeded(config, self.dataset, ranks)
             notes += [*self.objective.notes, *unfreeze(network, config)]
             notes += notes_on_validation(config, self.dataset)
-            notes += filter(None, [note_without(config, self.objective.head)])
         self.weights: Weights | None = None  # that the network starts from
         if self.fresh and config.weights is not None:
             self.weights = ranks.in_turn(partial(open_weights, config.weights, config.backbone))
@@ -252,16 +250,13 @@ class _TrainingProcess:
         return run
 
     def finish(self, run: Run) -> None:
-        """Write the results of the run: its photos, weights, a blended head, the report."""
+        """Write the results of the run: its photos, weights, the report."""
         run.record_photos()  # unless an epoch has
         with self.ranks.agreeing(patiently=True):
             if not self.ranks.first:
                 return
-            best = self.folder.best
-            if not best.is_file():
-                save_weights(best, run.state())
-            if self.config.blend and self.features and run.objective.head == "linear":
-                self.say(blend(best, *self.features, self.config))
+            if not self.folder.best.is_file():
+                save_weights(self.folder.best, run.state())
             from florilege.training.run_report import write_report  # matplotlib takes a second
 
             write_report(self.folder, self.config, self.position.history)

@@ -13,7 +13,7 @@ from tests.benchmarks.test_heads import _sizes as _sizes
 from tests.benchmarks.test_heads import bench as bench
 from tests.benchmarks.test_heads import photos as photos
 
-METHODS = ("cross_entropy", "blend", "linear_discriminant")
+METHODS = ("cross_entropy", "logistic_regression", "linear_discriminant")
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,9 @@ def test_each_method_has_its_candidates_and_val_takes_one(bench: Bench, tmp_path
         for row, _ in measured(labels, candidates, method):
             key = {"data": "photos", "method": method, "noise": "0.5", "seed": "100"}
             rows.append({name: str(value) for name, value in {**key, **row}.items()})
-    for method, count in zip(METHODS, (len(DECAYS), 1, len(decays.SHRINKAGES)), strict=True):
+    for method, count in zip(
+        METHODS, (len(DECAYS), len(DECAYS), len(decays.SHRINKAGES)), strict=True
+    ):
         for val_labels in ("clean", "wrong"):
             ours = [
                 row for row in rows if (row["method"], row["val_labels"]) == (method, val_labels)

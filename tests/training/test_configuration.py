@@ -45,24 +45,16 @@ def test_a_recipe_flag_wins_over_the_recipe_of_a_file(tmp_path: Path) -> None:
     assert (config.recipe, config.backbone) == ("cifar100-avg-k5", "densenet40_40")
 
 
-@pytest.mark.parametrize(
-    ("flags", "overrides", "file", "blend"),
-    [
-        ({}, [], "", True),
-        ({}, ["loss.q=0.7"], "", True),
-        ({"loss": "cross_entropy"}, [], "", False),
-        ({"loss": "generalised_cross_entropy"}, [], "", False),
-        ({}, ["loss.name=cross_entropy"], "", False),
-        ({}, [], "loss: {name: cross_entropy}", False),
-        ({"loss": "cross_entropy"}, ["blend=true"], "", True),
-        ({"loss": "cross_entropy"}, [], "blend: true", True),
-    ],
-)
-def test_a_loss_that_is_named_is_trained_alone(
-    flags: dict[str, str], overrides: list[str], file: str, blend: bool, tmp_path: Path
+def test_the_averaged_heads_of_older_versions_are_refused_and_their_absence_is_not(
+    tmp_path: Path,
 ) -> None:
-    given = {"data": "x", "freeze": "backbone", **flags}
-    assert resolve(given, overrides=overrides, config=_file(tmp_path, file)).blend is blend
+    given = {"data": "x", "freeze": "backbone"}
+    for overrides, file in ((["blend=true"], ""), ([], "blend: true")):
+        with pytest.raises(UsageError, match="blend=true averaged heads in an older version"):
+            resolve(given, overrides=overrides, config=_file(tmp_path, file))
+    plain = resolve(given, config=_file(tmp_path, "blend: false"))
+    assert plain == resolve(given)
+    assert plain.loss == {"name": "cross_entropy"}
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -1,1 +1,1 @@
-"""Train only the head: stored features of a frozen backbone, discriminant and blended heads."""
+"""Train only the head: stored features of a frozen backbone, and the head solved for on them."""

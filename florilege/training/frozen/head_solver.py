@@ -25,7 +25,6 @@ from florilege.calibration.calibrate.calibration_settings import TEMPERATURES
 from florilege.calibration.intervals import effective_rows
 from florilege.calibration.photo_groups import plants_of
 from florilege.errors import UsageError
-from florilege.models.backbones import Network
 from florilege.models.float32 import exact_float32
 from florilege.models.heads import CosineHead, by_head
 from florilege.training.config import TrainConfig
@@ -299,17 +298,3 @@ def clearly_more(gain: Floats, val: Features) -> bool:
         return False
     error = gain.std(ddof=1) / np.sqrt(effective_rows(gain, plants))
     return bool(gain.mean() > error * _JUST_ABOVE)
-
-
-def train_head(
-    config: TrainConfig, network: Network, objective: Objective, train: Features, val: Features
-) -> tuple[Mapping[str, Tensor], float]:
-    """The weights that `val` chooses, as ``train --freeze backbone`` saves them, and their decay.
-
-    ``network`` holds the initial head and is not modified.
-    """
-    head = HeadOnFeatures(network, train)
-    candidates = list(solutions(config, head, objective, train, val))
-    choice, _ = choose(candidates, val)
-    head.load_state_dict(candidates[choice].state)
-    return head.joined(network), candidates[choice].weight_decay

@@ -149,12 +149,10 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def save_weights(
-    path: Path, state: Mapping[str, Tensor], notes: Mapping[str, str] | None = None
-) -> None:
-    """Write the state of a network as safetensors, with ``notes`` in its header."""
+def save_weights(path: Path, state: Mapping[str, Tensor]) -> None:
+    """Write the state of a network as safetensors."""
     weights = {key: value.detach().cpu().contiguous() for key, value in state.items()}
-    write(path, save_safetensors(weights, None if notes is None else dict(notes)))
+    write(path, save_safetensors(weights))
 
 
 def write(path: Path, content: bytes | memoryview) -> None:

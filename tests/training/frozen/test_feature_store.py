@@ -9,6 +9,7 @@ from florilege.models.backbones import build
 from florilege.models.images import Preprocess
 from florilege.training.frozen import feature_store
 from florilege.training.frozen.feature_store import Features, folder_name
+from tests.training.frozen.feature_examples import classes_of, features_of
 
 
 def test_other_weights_another_input_name_or_runtime_have_another_folder() -> None:
@@ -48,3 +49,16 @@ def test_the_spread_of_features_is_that_of_their_rows_in_blocks_of_any_length(
     np.testing.assert_allclose(
         deviation, [*expected.std(0)[:2], 1.0, expected.std(0)[3]], rtol=1e-5
     )
+
+
+@pytest.mark.parametrize("scale", [1e-7, 1.0, 1e5])
+def test_features_that_never_vary_are_not_scaled(
+    scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pixels fixed at 128, as in photos on a grey background."""
+    monkeypatch.setattr(feature_store, "ROWS_AT_ONCE", 7)
+    varying, rows = classes_of(200, seed=1), 200
+    values = np.concatenate([varying.values, np.full((rows, 6), 128.1)], axis=1) * scale
+    _, deviation = features_of(values, varying.split.labels).spread()
+    assert (deviation[6:] == 1).all()
+    assert (deviation[:6] < 10 * scale).all()
