@@ -67,7 +67,8 @@ def steps_of(device: str, out: Path, cifar: Path | None) -> list[Step]:
     run, bundle, ranks = str(out / "run"), str(out / "bundle"), str(out / "ranks")
     train = (*PYTHON, "florilege", "train", "--data", flora, *network, *on_device)
     step = (*PYTHON, "benchmarks.speed.losses", *on_device, "--repetitions", "30" if full else "2")
-    beside_plain = (*PYTHON, "benchmarks.speed.training", flora, *on_device)
+    photos = "made-up:4000" if full else flora
+    beside_plain = (*PYTHON, "benchmarks.speed.training", photos, *on_device)
     torchrun = (*PYTHON, "torch.distributed.run", "--nproc-per-node", "2", "-m")
     row_of = (*PYTHON, "florilege", "train", "--recipe", ROW, "--out", str(out / ROW), *on_device)
     row = (*row_of, "--resume")  # it also begins a run

@@ -4,13 +4,16 @@
                     [--batch-size 32] [--workers 2] [--rounds 3] [--precision fp32|bf16]
                     [--device cpu|cuda] [--compile]
 
+DATA may be ``made-up:N``: N JPEGs of 500 x 375 as `benchmarks/speed/data_loader.py` draws them.
 Both train the same network on the train split of DATA for an epoch, with random crops, flips and
 SGD, and read each photo when its turn comes (a run keeps decoded photos in memory where there is
 room, which would spare it that from the second epoch on). The plain loop is written the way people
 write it: Pillow, ``torchvision.transforms.v2``, a ``DataLoader``, ``loss.item()`` at each step.
 Each turn is a process of its own, and the two take turns; ``loader`` is the same without a network,
 ``features`` is what ``--freeze backbone`` computes once, ours less the export of the graph, against
-the plain network in evaluation mode, both in fp32. By the clock, and by processor seconds of all
+the plain network in evaluation mode, both in fp32; ``network alone`` is the plain network on random
+pictures that lie on the device, the most that any loop can reach. With ``--compile`` an epoch goes
+before, which is not counted. By the clock, and by processor seconds of all
 processes, which suffer less from other work on the machine. Medians; ``ratio`` is ours over the
 plain one. At the end, the loader alone at 224 px on photos of two usual sizes
 (`benchmarks/speed/data_loader.py`), and what each loss costs in a step
@@ -52,6 +55,7 @@ from florilege.training.loop.training_loop import Run
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 VARIANTS = ("ours", "plain", "our loader", "plain loader", "our features", "plain features")
+ALONE = "network alone"
 
 
 def main() -> None:
@@ -66,19 +70,22 @@ def main() -> None:
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--compile", action="store_true", help="both networks, `torch.compile`")
-    parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
+    parser.add_argument("--variant", choices=(*VARIANTS, ALONE), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.variant is not None:
         print(json.dumps(_measure(arguments)))
         return
-    results: dict[str, list[dict[str, float]]] = {name: [] for name in VARIANTS}
-    for _ in range(arguments.rounds):
-        for name in VARIANTS:
-            command = [sys.executable, "-m", "benchmarks.speed.training", *sys.argv[1:]]
-            process = subprocess.run(
-                [*command, "--variant", name], stdout=subprocess.PIPE, text=True, check=True
-            )
-            results[name].append(json.loads(process.stdout.splitlines()[-1]))
+    with tempfile.TemporaryDirectory() as folder:
+        data = made_up(arguments.data, Path(folder))
+        words = [data if word == arguments.data else word for word in sys.argv[1:]]
+        results = {name: list[dict[str, float]]() for name in (*VARIANTS, ALONE)}
+        for _ in range(arguments.rounds):
+            for name, turns in results.items():
+                command = [sys.executable, "-m", "benchmarks.speed.training", *words]
+                process = subprocess.run(
+                    [*command, "--variant", name], stdout=subprocess.PIPE, text=True, check=True
+                )
+                turns.append(json.loads(process.stdout.splitlines()[-1]))
     print("| variant | images a second | a processor second |\n|---|---|---|")
     rates = {}
     for name, turns in results.items():
@@ -95,6 +102,23 @@ def main() -> None:
     print(flush=True)
     clock = time.perf_counter if arguments.device == "cuda" else time.process_time
     training_step.print_table(arguments.backbone, arguments.device, arguments.rounds, clock)
+
+
+def made_up(data: str, folder: Path) -> str:
+    """The data to use: for ``made-up:N`` an image folder of N photos, which is written."""
+    kind, _, number = data.partition(":")
+    if kind != "made-up":
+        return data
+    photos = [
+        training_loader.made_up_photo(500, 375, seed) for seed in range(min(100, int(number)))
+    ]
+    for split, count in (("train", int(number)), ("val", 16)):
+        for name in ("a", "b"):
+            (folder / split / name).mkdir(parents=True)
+        for row in range(count):
+            photo = photos[row % len(photos)]
+            (folder / split / "ab"[row % 2] / f"{row}.jpg").write_bytes(photo)
+    return str(folder)
 
 
 class Clock:
@@ -116,6 +140,8 @@ class Clock:
 
 
 def _measure(given: argparse.Namespace) -> dict[str, float]:
+    if given.variant == ALONE:
+        return _alone(given)
     whose, _, what = str(given.variant).partition(" ")
     if whose == "plain":
         return _plain_features(given) if what == "features" else _plain(given, network=not what)
@@ -135,7 +161,7 @@ def _config(given: argparse.Namespace) -> TrainConfig:
             "compile": given.compile,
             "loss": "cross_entropy",
             "cache_mb": 0,
-            "epochs": 1,
+            "epochs": 2 if given.compile else 1,  # the last one is counted
         }
     )
 
@@ -215,18 +241,48 @@ def _plain(given: argparse.Namespace, *, network: bool) -> dict[str, float]:
         model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4, nesterov=True
     )
     criterion = torch.nn.CrossEntropyLoss()
-    clock, total = Clock(), 0.0
-    for images, labels in loader:
-        if network:
-            images = images.to(given.device, memory_format=torch.channels_last)
-            half = given.precision == "bf16"
-            with torch.autocast(given.device, dtype=torch.bfloat16, enabled=half):
-                loss = criterion(model(images), labels.to(given.device))
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            total += loss.item()
+    for _ in range(2 if given.compile and network else 1):  # the last one is counted
+        clock, total = Clock(), 0.0
+        for images, labels in loader:
+            if network:
+                images = images.to(given.device, memory_format=torch.channels_last)
+                half = given.precision == "bf16"
+                with torch.autocast(given.device, dtype=torch.bfloat16, enabled=half):
+                    loss = criterion(model(images), labels.to(given.device))
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                total += loss.item()
     return clock.read(len(photos))
+
+
+def _alone(given: argparse.Namespace) -> dict[str, float]:
+    """Steps of the plain network on one random batch, five of them before the clock starts."""
+    model = torchvision.models.get_model(given.backbone)
+    model = model.to(given.device, memory_format=torch.channels_last).train()
+    if given.compile:
+        model.compile()
+    optimiser = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    shape = (given.batch_size, 3, given.image_size, given.image_size)
+    images = torch.randn(shape, device=given.device).to(memory_format=torch.channels_last)
+    labels = torch.randint(1000, (given.batch_size,), device=given.device)
+    warm, steps, half = 5, 30, given.precision == "bf16"
+    for step in range(warm + steps):
+        if step == warm:
+            _wait(given.device)
+            clock = Clock()
+        with torch.autocast(given.device, dtype=torch.bfloat16, enabled=half):
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
+        optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        optimiser.step()
+    _wait(given.device)
+    return clock.read(steps * given.batch_size)
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 @torch.inference_mode()

@@ -1,6 +1,7 @@
 """The device of a run, its precision, and errors of both."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +30,13 @@ class Compute:
     def scaler(self) -> torch.amp.GradScaler:
         """Scales the loss in fp16, where small gradients would become 0; otherwise does nothing."""
         return torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
+
+    @property
+    def note(self) -> str:
+        """What a run says of a precision below float32."""
+        if self.precision == "fp32":
+            return ""
+        return f"training in {self.precision}; figures on val are in float32, as it is served"
 
     @property
     def steps_between_reads(self) -> int:
@@ -118,10 +126,18 @@ def exhausted() -> Iterator[None]:
 
 
 @contextmanager
-def compiling() -> Iterator[None]:
-    """Turn errors of ``torch.compile`` into a ``UsageError``."""
+def compiling(say: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Turn errors of ``torch.compile`` into a ``UsageError``.
+
+    ``say`` shows the user a line before and after, for the step that compiles.
+    """
+    began = time.monotonic()
+    if say is not None:
+        say("compiling the network in the first step; a large one takes minutes")
     try:
         yield
+        if say is not None:
+            say(f"compiled, and one step done, in {time.monotonic() - began:.0f} s")
     except RuntimeError as error:
         from torch._dynamo.exc import TorchDynamoException  # the import takes seconds
 

@@ -139,6 +139,7 @@ class _TrainingProcess:
             self.objective, network = seeded(config, self.dataset, ranks)
             notes += [*self.objective.notes, *unfreeze(network, config)]
             notes += notes_on_validation(config, self.dataset)
+            notes += filter(None, [self.compute.note])
         self.weights: Weights | None = None  # that the network starts from
         if self.fresh and config.weights is not None:
             self.weights = ranks.in_turn(partial(open_weights, config.weights, config.backbone))

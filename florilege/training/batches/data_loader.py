@@ -183,7 +183,9 @@ class BatchLoader:
         self.sources, self.config, self.ranks = sources, config, ranks
         size = 2 * -(-config.batch_size // ranks.count)
         validation = _split_batches(np.arange(len(sources.validation)), size)
-        self.training_batches = len(self._training_rows(0))
+        batches = self._training_rows(0)
+        self.training_batches = len(batches)
+        self.usual_rows = len(ranks.part(batches[0]))  # of all batches but perhaps the last
         self.validation_rounds = -(-len(validation) // ranks.count)
         self._validation = validation[ranks.rank :: ranks.count]
         self._keys: list[_BatchKey] = []  # of the batches requested next

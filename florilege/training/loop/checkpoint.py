@@ -93,11 +93,16 @@ def save(
         "position": dict(vars(position)),
         "sums": [list(pair) for pair in sums],
         "random": torch.get_rng_state(),
-        "random_cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],
+        "random_cuda": [torch.cuda.get_rng_state()] if _uses_gpu() else [],
     }
     buffer = io.BytesIO()
     torch.save(content, buffer)
     write(path, buffer.getbuffer())
+
+
+def _uses_gpu() -> bool:
+    """Whether this process has a context on a GPU; to ask for its state would make one."""
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]  # torch's own
 
 
 def load(path: Path, trained: TrainingState, ranks: Ranks = ALONE) -> Position:

@@ -60,10 +60,11 @@ class Run:
         if self.trained.average is not None:
             self.measured = self.on_inputs(self.trained.measured)
         self.averaging = self.ranks.averaging(self.model)
-        # compiled per batch size, so that a resumed run executes the same code
-        self.forward = (
-            torch.compile(self.averaging, dynamic=False) if self.config.compile else self.averaging
-        )
+        # compiled for the usual batch alone: another size would be compiled for minutes
+        self.compiled: Callable[[Tensor], Tensor | tuple[Tensor, ...]] = self.averaging
+        if self.config.compile:
+            self.compiled = torch.compile(self.averaging, dynamic=False)
+        self.compiled_rows, self.compiles_next = 0, self.config.compile
         sums = (self.position.loss_sum, self.position.classes_taught)
         self.sums = torch.tensor(sums, dtype=torch.float64, device=self.compute.device)
         self.clock = self.saved_at = time.monotonic()
@@ -85,6 +86,7 @@ class Run:
         # its workers prepare the batches of every epoch
         loader = BatchLoader(sources, config, self.ranks, pin=self.compute.on_gpu)
         steps = -(-loader.training_batches // config.accumulate)
+        self.compiled_rows = loader.usual_rows
         self.settle(sources)
         self.clock = self.saved_at = time.monotonic()
         with ExitStack() as stack:
@@ -150,12 +152,13 @@ class Run:
         whole = [batch.whole for batch in group]
         shares = self.objective.shares(whole, soft=config.mixes is not None, ranks=ranks)
         losses = list[Tensor]()
-        with compiling():
+        with compiling(self.say if self.compiles_next else None):
             for number, (batch, share) in enumerate(zip(group, shares, strict=True)):
                 with ranks.exchanging(self.averaging, last=number + 1 == len(group)):
                     loss = share * self.loss(batch, self.position.batch + number)
                     torch.autograd.backward(trained.scaler.scale(loss))
                 losses.append(loss.detach())
+        self.compiles_next = False
         if config.optimiser.clip_norm is not None:
             trained.scaler.unscale_(trained.optimiser)
             torch.nn.utils.clip_grad_norm_(trained.network.parameters(), config.optimiser.clip_norm)
@@ -183,8 +186,9 @@ class Run:
             partners = mixture.partners.to(images.device, non_blocking=True)
             mixture = mixture._replace(partners=partners)
             images = mixture.mix(images)
+        forward = self.compiled if len(images) == self.compiled_rows else self.averaging
         with self.compute.autocast():
-            outputs = self.forward(images)
+            outputs = forward(images)
         if mixture is not None:
             classes = (outputs[0] if isinstance(outputs, tuple) else outputs).shape[1]
             labels = mixture.targets(labels, classes=classes)

@@ -113,6 +113,7 @@ def test_the_random_state_of_the_gpu_that_trains_is_saved_and_one_of_several_res
 ) -> None:
     restored, path = list[torch.Tensor](), tmp_path / "last.pt"
     first, second = (torch.tensor([number], dtype=torch.uint8) for number in (7, 8))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: first)
     monkeypatch.setattr(torch.cuda, "set_rng_state", restored.append)

@@ -323,7 +323,7 @@ def test_every_metric_chooses_stops_and_is_named(photos: Path, tmp_path: Path, m
     result = train_run(config, tmp_path / "run", say=lines.append)
     words = str(config.validation.chosen_by)
     assert result.metric == words
-    assert any(f"({config.validation.chosen_by.sets})" in line for line in lines)
+    assert any(f"(size {config.validation.chosen_by.sets})" in line for line in lines)
     assert result.best_epoch == result.epochs - 2 < 7
     rows = rows_of(tmp_path / "run")
     column = config.validation.chosen_by.column_of(str(result.head), str(result.score_kind))
