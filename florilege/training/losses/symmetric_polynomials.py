@@ -94,9 +94,10 @@ def _points(k: int) -> int:
 
     That many or more classes are in the set with a probability of at most
     ``exp(-d**2 / 2 / (k + d / 3))``, d beyond their mean (Bernstein), which ``_tilt`` misses by two
-    deviations at most.
+    deviations at most. An odd number has no root at -1, where the factor of a class with p = 1/2 is
+    0 and cannot be divided out.
     """
-    return min(3 * k + 2, int(k + 2 * k**0.5 + 14 + (180 + 80 * k) ** 0.5))
+    return min(3 * k + 2, int(k + 2 * k**0.5 + 14 + (180 + 80 * k) ** 0.5)) | 1
 
 
 def _tilt(gaps: Tensor, rest: Tensor, k: int, classes: int) -> Tensor:

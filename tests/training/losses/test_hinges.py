@@ -136,3 +136,14 @@ def test_a_row_with_too_few_open_classes_gives_zero() -> None:
     assert value[0] == 0
     assert not slope[0].any()
     assert value[1].item() == pytest.approx(oracles.smooth_top_k([1, 2, 3, 4], 0, 3, 0.5))
+
+
+def test_a_class_that_is_in_the_set_with_probability_one_half_divides_nothing_by_zero() -> None:
+    scores = torch.full((1, 32), -60.0, dtype=torch.float64)
+    scores[0, [0, 1, 2, 31]] = 0.0  # three others tie: sets of 1.5 of them are expected
+    scores.requires_grad_()
+    value = smooth_top_k(scores, torch.tensor([31]), k=2)
+    (slope,) = torch.autograd.grad(value.sum(), scores)
+    exact = oracles.smooth_top_k_of_many(scores[0].tolist(), 31, 2, 1.0)
+    assert value.item() == pytest.approx(exact, rel=1e-12)
+    assert slope.sum().item() == pytest.approx(0.0, abs=1e-12)
