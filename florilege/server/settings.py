@@ -53,7 +53,7 @@ class Settings(settings.FlagSettings):
     workers: Annotated[
         int | Literal["auto"], BeforeValidator(_workers), settings.Flag(type=str, metavar="N|auto")
     ] = 1
-    """Processes behind the port; auto: one for every two cores, as many as fit in memory."""
+    """Processes behind the port; auto: one for every two cores, as many as fit in free memory."""
     max_body_bytes: Count = 32 * MEBIBYTE
     """Largest request body, checked before it is read and while it arrives."""
     max_pixels: Count = MAX_PIXELS

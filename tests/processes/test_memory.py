@@ -7,7 +7,7 @@ import pytest
 
 from florilege.errors import UsageError
 from florilege.processes import memory
-from florilege.processes.memory import demand_memory, memory_bytes
+from florilege.processes.memory import demand_memory, free_bytes, memory_bytes
 
 
 @pytest.mark.parametrize(
@@ -16,12 +16,34 @@ from florilege.processes.memory import demand_memory, memory_bytes
 def test_the_memory_is_that_of_the_container(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, texts: tuple[str, ...], limit: int | None
 ) -> None:
-    paths = [tmp_path / str(number) for number in range(3)]
-    for path, text in zip(paths, texts, strict=False):
-        path.write_text(text)
-    monkeypatch.setattr(memory, "_LIMITS", paths)
+    for number, text in enumerate(texts):
+        (tmp_path / str(number)).write_text(text)
+    groups = [(tmp_path, str(number), "use", "cache") for number in range(3)]
+    monkeypatch.setattr(memory, "_GROUPS", groups)
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert memory_bytes() == (limit or machine)
+
+
+@pytest.mark.parametrize(
+    ("limit", "use", "free"),
+    [("max", "900", 3 * 1024), ("2000", "900", 1200), ("50", "900", 0), ("9999999", "1", 3 * 1024)],
+)
+def test_what_others_use_is_not_free_and_cached_files_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str, use: str, free: int
+) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:  9 kB\nMemAvailable:  3 kB\n")
+    for name, text in {"limit": limit, "use": use, "memory.stat": "anon 5\nfiles 100\n"}.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(memory, "_MACHINE", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_GROUPS", [(tmp_path, "limit", "use", "files")])
+    monkeypatch.setattr(memory, "memory_bytes", lambda: 2**40)
+    assert free_bytes() == free
+
+
+def test_without_such_files_all_memory_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_MACHINE", Path("/nowhere"))
+    monkeypatch.setattr(memory, "_GROUPS", [])
+    assert free_bytes() == memory_bytes()
 
 
 def test_more_workers_than_memory_allows_are_refused_with_a_number_that_fits(

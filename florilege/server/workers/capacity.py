@@ -6,7 +6,7 @@ from typing import Final
 from florilege.cores import cores
 from florilege.errors import UsageError
 from florilege.models.bundle.bundle import MODEL
-from florilege.processes.memory import memory_bytes
+from florilege.processes.memory import free_bytes, memory_bytes
 from florilege.server.settings import MEBIBYTE, Settings
 
 CORES_A_WORKER: Final = 2
@@ -18,7 +18,7 @@ BYTES_A_PIXEL: Final = 16  # while a picture is decoded
 
 
 def worker_count(settings: Settings) -> int:
-    """The workers that the settings ask for; of ``auto`` what cores and memory carry.
+    """The workers that the settings ask for; of ``auto`` what cores and free memory carry.
 
     Raises `UsageError` for more than memory carries by the table in `docs/deploy.md`.
     """
@@ -29,6 +29,7 @@ def worker_count(settings: Settings) -> int:
     memory, size = memory_bytes(), BASE_BYTES + NETWORKS * network
     fitting = max(1, (memory - uploads) // size)
     if settings.workers == "auto":
+        fitting = (free_bytes() - uploads) // size
         return max(1, min(cores() // CORES_A_WORKER, fitting))
     if settings.workers > fitting:
         raise UsageError(

@@ -25,12 +25,13 @@ GIBIBYTE = 1024 * MEBIBYTE
         (16, 2, 1),
     ],
 )
-def test_auto_counts_cores_and_memory(
+def test_auto_counts_cores_and_free_memory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cores: int, gibibytes: int, workers: int
 ) -> None:
     (tmp_path / "model.onnx").write_bytes(bytes(40 * MEBIBYTE))
     monkeypatch.setattr(capacity, "cores", lambda: cores)
-    monkeypatch.setattr(capacity, "memory_bytes", lambda: gibibytes * GIBIBYTE)
+    monkeypatch.setattr(capacity, "memory_bytes", lambda: 64 * GIBIBYTE)
+    monkeypatch.setattr(capacity, "free_bytes", lambda: gibibytes * GIBIBYTE)
     assert worker_count(Settings(bundle=tmp_path, workers="auto")) == workers
 
 

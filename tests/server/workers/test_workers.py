@@ -223,6 +223,43 @@ def test_a_hangup_reaches_all_workers(workers: Workers, folder: Path) -> None:
         wait_for(lambda: served() == {new})
 
 
+def test_the_cache_of_answers_is_divided(workers: Workers) -> None:
+    colour = garden.COLOURS[2]
+    photos = [garden.encoded(garden.pixels(colour, side=50 + n), "JPEG") for n in range(5)]
+
+    def lookups() -> list[float]:
+        names = [f"florilege_cache_lookups_total {outcome}" for outcome in ("hit", "miss")]
+        return [workers.metrics().get(name, 0.0) for name in names]
+
+    hits, misses = lookups()
+    with ExitStack() as stack:
+        connection = workers.connect(stack)[1]
+        for number in (0, 1, 2, 3, 4, 4, 0):  # four of eight are this worker's: the first is gone
+            assert ask(connection, "POST", "/v1/identify", photos[number])[0] == 200
+    assert lookups() == [hits + 1, misses + 6]
+
+
+def test_workers_load_a_changed_bundle_themselves_and_fail_no_request(
+    bundle: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(bundle, tmp_path / "bundle"))
+    content = read_record(open_bundle(copy)).to_json()
+    old = json.loads(content)["calibration_id"]
+    with Workers(copy, "--reload-every-s", "0.2") as workers, ExitStack() as stack:
+        pair, names = workers.connect(stack).values(), list[str]()
+
+        def ask_both() -> set[str]:
+            answers = [ask(each, "POST", "/v1/identify", PHOTO) for each in pair]
+            assert {status for status, _ in answers} == {200}
+            names.extend(answer["model"]["calibration_id"] for _, answer in answers)
+            return {*names[-2:]}
+
+        assert ask_both() == {old}
+        replace_files(copy, {"calibration.json": content.replace(old, "e" * 16).encode()})
+        wait_for(lambda: ask_both() == {"e" * 16})
+        assert {*names} == {old, "e" * 16}
+
+
 def test_workers_write_one_score_log(workers: Workers, folder: Path) -> None:
     with ExitStack() as stack:
         for each in workers.connect(stack).values():
