@@ -20,7 +20,7 @@ from florilege.data.sources import open_dataset
 from florilege.server.schemas import Answer
 
 K = 3
-PHOTO = "test/Satsumas/Satsumas_063.jpg"  # of docs/images/page-set.jpg
+PHOTO = "test/Satsumas/Satsumas_063.jpg"
 TRAIN = ("--backbone", "timm:tf_efficientnet_lite0", "--freeze", "backbone")
 
 
@@ -62,7 +62,7 @@ def sentence(answers: Sequence[Answer], truths: Sequence[str]) -> str:
 
 
 def photo_sentence(answer: Answer, classes: int) -> str:
-    """What the set of the photo at the top of the page holds."""
+    """What the set of the photo that the README names holds."""
     first, *others = answer.results
     rest = " and ".join(f"*{each.class_id}* ({each.score:.2f})" for each in others)
     return (

@@ -1,9 +1,9 @@
 """The picture of the page, in the README: docs/images/page-set.jpg.
 
-``python -m benchmarks.figures.page_picture OUT/bundles/first SETS/grocery-plants/photos.csv`` takes
-the bundle of `benchmarks.figures.headline` and calibrates a copy on the test photos that the
-README counts on: the page then shows the rate of photos that were kept out of training. It
-needs Debian's Chromium and playwright.
+``florilege demo --once``, then ``python -m benchmarks.figures.page_picture demo/bundle`` shows the
+page of a server with the bundle of the demo, asked for a plant without its berries. A copy of the
+bundle is calibrated on the test drawings, which chose nothing, and given a drawing of each species
+to compare with. It needs Debian's Chromium and playwright.
 """
 
 import csv
@@ -20,62 +20,58 @@ import typer
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from benchmarks.figures.headline import PHOTO, K
+from benchmarks.figures.large_drawings import large_drawing
 from benchmarks.load.server import port_of, serve
 from benchmarks.sets.offline import FLAGS
-from florilege.calibration.record.record_file import read_record
+from florilege.data.flora.posterior import HIDDEN
+from florilege.data.flora.species import TRAITS, flora_classes, species_traits
 from florilege.models.bundle import open_bundle
 
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "page-set.jpg"
-WIDTH, HEIGHT = 1100, 840
-NAMES = (  # class id, scientific name, English name, a photo to compare with
-    ("Orange", "Citrus \u00d7 sinensis", "orange", "train/Orange/Orange_003.jpg"),
-    ("Satsumas", "Citrus unshiu", "satsuma", "train/Satsumas/Satsumas_001.jpg"),
-    (
-        "Red-Grapefruit",
-        "Citrus \u00d7 paradisi",
-        "red grapefruit",
-        "train/Red-Grapefruit/Red-Grapefruit_001.jpg",
-    ),
-)
-CREDIT = {"thumbnail_author": "M. Klasson et al.", "thumbnail_licence": "MIT"}
+WIDTH, HEIGHT = 1100, 950
+PLANT, HIDES, SEED = "Gramblea auranticarpa", "fruit", 5
+"""The plant, the trait that the photo does not show, and the chance that places its organs."""
+_REFERENCES = 100  # the first seed of the drawings to compare with
+_K = 3
 
 
 def main(
-    bundle: Annotated[Path, typer.Argument(help="The bundle of benchmarks.figures.headline.")],
-    data: Annotated[Path, typer.Argument(help="photos.csv of the set grocery-plants.")],
+    bundle: Annotated[Path, typer.Argument(help="The bundle of `florilege demo`.")],
     out: Annotated[Path, typer.Option(help="The picture.")] = PICTURE,
 ) -> None:
-    """Take a picture of the page with the answer to one photo."""
-    with tempfile.TemporaryDirectory() as folder:
-        shown = Path(shutil.copytree(bundle, Path(folder) / "first"))
-        _calibrate(shown, data)
-        table = Path(folder) / "classes.csv"
-        _write_names(table, data.parent)
-        _florilege("bundle", "set-names", str(shown), str(table))
+    """Take a picture of the page with the answer to one drawing."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shown = Path(shutil.copytree(bundle, folder / "demo"))
+        data = str(open_bundle(shown).read_object("provenance.json")["data"])
+        _florilege("calibrate", str(shown), "--data", data, "--split", "test", "--k", "1,2,3,5")
+        _florilege("bundle", "set-names", str(shown), str(_names(folder)))
+        photo = folder / "photo.png"
+        large_drawing(traits_of(PLANT, HIDES), SEED).save(photo)
         with _served(shown) as url:
-            _take(url, data.parent / PHOTO, out, Path(folder) / "page.png")
+            _take(url, photo, out, folder / "page.png")
 
 
-def _calibrate(bundle: Path, data: Path) -> None:
-    """Calibrate on the test photos with the head and scores that it has: they choose nothing."""
-    record = read_record(open_bundle(bundle))
-    chosen = ("--head", record.head, "--score-kind", record.score_kind)
-    temperature = ("--temperature", str(record.temperature), "--k", "1,2,3,5")
-    _florilege(
-        "calibrate", str(bundle), "--data", str(data), "--split", "test", *chosen, *temperature
-    )
+def traits_of(species: str, hidden: str | None = None) -> list[int]:
+    """The visible traits of a species, as the drawer takes them."""
+    row = [item.scientific_name for item in flora_classes()].index(species)
+    return [HIDDEN if name == hidden else int(species_traits()[name][row]) for name in TRAITS]
 
 
-def _write_names(table: Path, photos: Path) -> None:
+def _names(folder: Path) -> Path:
+    """A table of all species with a drawing of each, every organ visible."""
+    table = folder / "classes.csv"
     columns = ("class_id", "scientific_name", "genus", "family", "common_name_en", "thumbnail")
     with table.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, (*columns, *CREDIT))
-        writer.writeheader()
-        for class_id, scientific, english, picture in NAMES:
-            names = (class_id, scientific, "Citrus", "Rutaceae", english)
-            values = (*names, str((photos / picture).absolute()))
-            writer.writerow({**dict(zip(columns, values, strict=True)), **CREDIT})
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for row, item in enumerate(flora_classes()):
+            picture = folder / f"{item.id}.jpg"
+            large_drawing(traits_of(item.scientific_name), _REFERENCES + row).save(picture)
+            english = item.common_names["en"][0]
+            taxon = (item.id, item.scientific_name, item.genus, item.family)
+            writer.writerow((*taxon, english, picture))
+    return table
 
 
 @contextmanager
@@ -95,7 +91,7 @@ def _take(url: str, photo: Path, out: Path, screenshot: Path) -> None:
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, locale="en-GB")
         page.goto(url)
         page.set_input_files("#file", photo)
-        page.wait_for_selector(f"#result[data-k='{K}']:not([hidden])")
+        page.wait_for_selector(f"#result[data-k='{_K}']:not([hidden])")
         page.wait_for_load_state("networkidle")
         page.evaluate("document.querySelector('#history').hidden = true")
         page.screenshot(path=screenshot)

@@ -260,7 +260,7 @@ class Answer(ResponseModel):
     dial: list[Stop] | None = Field(
         description="Only with include=dial: the sets of this photo at the other calibrated values "
         "of k or coverage, by increasing size. Of the values that give one set, it has the one "
-        "nearest to that of the answer. A set of more than 100 classes is left out unless it is "
+        "nearest to that of the answer. A set of more than 75 classes is left out unless it is "
         "the answer's. Empty for class_coverage, whose sets are not nested."
     )
     rollup: list[Rollup] | None = Field(description="Only with include=rollup.")

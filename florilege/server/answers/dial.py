@@ -11,8 +11,11 @@ from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.server.schemas import Stop
 
-LARGEST_SET: Final = 100
-"""Classes of the largest set on a dial, but for the answer's own: nobody compares more."""
+LARGEST_SET: Final = 75
+"""Classes of the largest set on a dial, but for the answer's own: nobody compares more.
+
+With names of usual length and pictures, an answer with so many is just under 20 kB on the wire.
+"""
 BELOW: Final = 4  # classes beyond the largest set, to show what it leaves out
 
 

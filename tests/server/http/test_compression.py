@@ -1,14 +1,21 @@
 """Text arrives compressed where the client accepts it, and means the same."""
 
 import gzip
+import json
+from random import Random
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from florilege.server.http.compression import LEAST_BYTES
+from florilege.server.answers.dial import BELOW, LARGEST_SET
+from florilege.server.http.compression import LEAST_BYTES, compress
 from tests.server import garden
 
 PLAIN = {"Accept-Encoding": "identity"}
+SYLLABLES = [
+    first + rest for first in "bcdfglmnprstv" for rest in ("a", "e", "is", "ol", "us", "an")
+]
 BODIES = ("/", "/app.js", "/style.css", "/v1/model", "/v1/classes")
 
 
@@ -52,6 +59,46 @@ def test_long_answers_are_compressed_and_short_ones_are_not(client: TestClient) 
     short = client.get("/livez", headers=headers)
     assert "content-encoding" not in short.headers
     assert len(short.content) < LEAST_BYTES
+
+
+def test_the_longest_answer_of_the_page_is_light(client: TestClient) -> None:
+    """A photo of which 75 sets are on the dial, of species with long names and pictures."""
+    answer = client.post("/v1/identify?include=dial", content=garden.photo(1)).json()
+    chance, (result, *_), (stop, *_) = Random(0), answer["results"], answer["dial"]
+    answer["results"] = [_long_named(result, chance) for _ in range(LARGEST_SET + BELOW)]
+    answer["dial"] = [_with_figures(stop, size, chance) for size in range(LARGEST_SET)]
+    content = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
+    assert 15_000 < len(compress(content)) < 20_000
+
+
+def _long_named(result: dict[str, Any], chance: Random) -> dict[str, Any]:
+    def word(syllables: int) -> str:
+        return "".join(chance.choice(SYLLABLES) for _ in range(syllables))
+
+    class_id, genus = str(chance.randrange(10**6, 10**7)), word(3)
+    taxon = {
+        "scientific_name": f"{genus} {word(4)} subsp. {word(3)} ({word(1)}.) {word(2)}.",
+        "genus": genus,
+        "family": f"{word(2)}aceae",
+        "ids": {"gbif": class_id},
+        "common_names": [{"name": f"{word(3)} {word(2)}", "lang": "de"} for _ in range(3)],
+        "link": f"https://www.gbif.org/species/{class_id}",
+        "thumbnail": {
+            "url": f"v1/thumbnails?class_id={class_id}",
+            "author": word(4),
+            "licence": "CC BY-SA 4.0",
+        },
+    }
+    return result | {"class_id": class_id, "score": chance.random(), "taxon": taxon}
+
+
+def _with_figures(stop: dict[str, Any], size: int, chance: Random) -> dict[str, Any]:
+    rate, rows = {"split": "val", "selection_split": True}, 1000
+    figures = {}
+    for name in ("expected_size", "hit_rate", "hit_rate_at_size"):
+        ends = [chance.random(), chance.random()]
+        figures[name] = rate | {"value": chance.randrange(rows) / rows, "ci95": ends, "rows": rows}
+    return stop | figures | {"k": size / 5, "lambda": chance.random(), "size": size}
 
 
 def test_pictures_are_sent_as_they_are(client: TestClient) -> None:

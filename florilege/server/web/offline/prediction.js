@@ -2,7 +2,7 @@
 import { among, cellName, compareFeatures, drawSet, fuse, generalisedEntropy, placeEffect, product, scores } from "./scores.js";
 import { rollUp } from "../sets.js";
 
-const LARGEST_SET = 100; // on a dial, as on the server
+const LARGEST_SET = 75; // on a dial, as on the server
 const BELOW = 4; // classes beyond it
 const NOT_JUDGED = { verdict: "not_judged", method: null, value: null, threshold: null };
 
