@@ -80,6 +80,30 @@ def test_photos_that_chose_the_checkpoint_choose_the_scores_too(folder: Path) ->
     assert record.point(PLAIN, record.setting("coverage")).guaranteed
 
 
+def test_other_photos_of_a_plant_that_chose_do_not_calibrate(tmp_path: Path) -> None:
+    names = [str(number) for number in np.repeat(np.arange(600), 2)]
+    outputs = scoring_of({"sccp": np.zeros((1200, 2), np.float32)}, np.zeros(1200, int),
+                         observations=names)  # fmt: skip
+    outputs.photos = [row.to_bytes(8, "little") for row in range(1200)]
+    bundle = bundle_of(tmp_path / "b", outputs.photos[:200:2])  # one photo of each of 100 plants
+    mask = PhotoOverlap.choosing(bundle, outputs)
+    assert mask is not None
+    assert np.flatnonzero(mask).tolist() == list(range(200))
+
+
+@pytest.mark.parametrize(("chose", "new"), [(350, 250), (351, 249)])
+def test_photos_that_chose_choose_again_if_250_others_calibrate(
+    tmp_path: Path, chose: int, new: int
+) -> None:
+    outputs = scoring_of({"sccp": np.zeros((600, 2), np.float32)}, np.zeros(600, int))
+    outputs.photos = [row.to_bytes(8, "little") for row in range(600)]
+    mask = PhotoOverlap.choosing(bundle_of(tmp_path / "b", outputs.photos[:chose]), outputs)
+    fifth = choosing_rows(None, 600)
+    assert mask is not None
+    assert fifth is not None
+    assert mask.tolist() == (fifth.tolist() if new < 250 else [row < chose for row in range(600)])
+
+
 def test_photos_that_all_chose_the_checkpoint_are_counted_or_promise_nothing(folder: Path) -> None:
     bundle = bundle_of(folder / "all", photos(folder))
     record = calibrate_bundle(bundle.path, str(folder / "d"))

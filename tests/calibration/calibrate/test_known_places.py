@@ -8,9 +8,12 @@ import pytest
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
+from florilege.calibration.calibrate.choice import STRENGTHS
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.known_places import PhotoPlaces, read_occurrences
+from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.certificate import Reason
+from florilege.calibration.fusion import EXPONENTS
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.rules import calibrate
 from florilege.calibration.view import View
@@ -206,3 +209,41 @@ def test_a_row_that_cannot_be_used_is_named(
     path.write_text(f"{header}\n{row}\n")
     with pytest.raises(DataError, match=message):
         read_occurrences(path, INFOS, print)
+
+
+def test_a_region_is_known_without_its_month_and_a_month_only_where_it_is_named() -> None:
+    _, labels = sample()
+    places = [*places_of(labels[:600]), *places_of(labels[600:], with_month=False)]
+    photos = PhotoPlaces.of(table_of(informative=True), places, labels)
+    regions = photos.known("region")
+    assert regions == [Place(place.region) for place in places]
+    assert photos.known("region_and_month") == [*places[:600], *[None] * 300]
+
+
+@pytest.mark.parametrize("chooses", [False, True])
+def test_a_view_allows_for_every_choice_that_its_photos_made(chooses: bool) -> None:
+    """Of 3 networks, 2 temperatures, strengths of a place, ways to fuse photos."""
+    logits, labels = sample()
+    labels = np.repeat(labels[::2], 2)
+    plants = [str(number) for number in np.repeat(np.arange(ROWS // 2), 2)]
+    plan = CalibrationPlan(
+        classes=CLASSES, ks=KS, coverages=(0.9,), images=(2,), score_kind="softmax",
+        temperatures=(1.0, 2.0),
+    )  # fmt: skip
+    choosing = np.arange(ROWS) < 200 if chooses else None
+    record = fit_record(
+        scoring_of({"linear": logits}, labels, observations=plants),
+        plan,
+        class_counts=None,
+        places=PhotoPlaces.of(table_of(informative=True), places_of(labels), labels),
+        choosing=choosing,
+        overlap=PhotoOverlap(0, ROWS, True, 3),
+    )
+    candidates = {table.view: table.candidates for table in record.tables}
+    fusions, strengths, alone = len(EXPONENTS) + 1, len(STRENGTHS), 3 if chooses else 3 * 2
+    assert candidates[View()] == alone
+    assert candidates[View(photos=2)] == alone * (1 if chooses else fusions)
+    for place in ("region", "region_and_month"):
+        assert candidates[View(place=place)] == alone * (1 if chooses else strengths)
+        both = 1 if chooses else fusions * strengths
+        assert candidates[View(photos=2, place=place)] == alone * both

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
+from florilege.calibration.certificate import Reason
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import least_coverage, wilson
 from florilege.calibration.nested_cross_validation import choose, interval_of_best
@@ -338,6 +339,45 @@ def test_no_coverage_is_promised_where_rows_are_not_independent(record: Calibrat
     tables = (replace(table, independent=False) for table in record.tables)
     repeated = replace(record, tables=tuple(tables))
     assert repeated.point(PLAIN, record.setting("average_k")).least_coverage is None
+
+
+def test_only_a_promise_has_a_delta_and_a_largest_set(record: CalibrationRecord) -> None:
+    table = record.tables[0]
+    for rule, guarantee, limited in (
+        *(("average_k", "mean", True), ("average_k", "probability", True)),
+        *(("average_k", None, False), ("coverage", "mean", False), ("top_k", None, False)),
+        ("coverage", "probability", False),
+    ):
+        point = record.point(PLAIN, record.setting(rule, None, guarantee))  # type: ignore[arg-type]  # a guarantee
+        assert point.max_size == (table.max_size if limited else None)
+        assert point.delta == (table.delta if guarantee == "probability" else None)
+
+
+def test_several_photos_are_served_in_the_way_of_fusing_them_that_was_chosen(
+    record: CalibrationRecord,
+) -> None:
+    tables = tuple(
+        table
+        if table.view.single or table.scoring.score_kind != "softmax"
+        else replace(table, scoring=replace(table.scoring, fusion=0.5))
+        for table in record.tables
+    )
+    fused = replace(record, tables=tables)
+    assert fused.views == record.views
+    point = fused.point(View(photos=2), fused.setting("average_k"))
+    assert point.table.scoring.fusion == 0.5
+
+
+def test_rules_for_rare_classes_promise_nothing_where_these_photos_counted_the_classes() -> None:
+    logits, labels = sample_logits()
+    counted = fitted({"h": logits}, labels, class_counts=None, ks=(3.0,))
+    assert counted.class_counts_from == "val"
+    reasons = {
+        rule: counted.point(PLAIN, counted.setting(rule)).certificate.reasons
+        for rule in ("coverage", "balanced_coverage", "class_coverage")
+    }
+    wanted = (Reason.CLASS_COUNTS_FROM_PHOTOS,)
+    assert reasons == {"coverage": (), "balanced_coverage": wanted, "class_coverage": wanted}
 
 
 def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord) -> None:
