@@ -1,6 +1,6 @@
 """How much of what the processor could answer a real server does answer, over HTTP.
 
-Starts `florilege serve` on a bundle, posts JPEGs of three sizes over 1, 8 and 32 connections, and
+Starts `florilege serve` on a bundle, posts JPEGs of several sizes over 1, 8 and 32 connections, and
 compares with the sum of decoding and network. That ``limit`` is measured without the server, in as
 many processes as there are cores, or threads if these are fewer: cores that work side by side share
 caches and memory. As machines change their speed from one second to the next, the limit is measured
@@ -60,7 +60,10 @@ from florilege.cores import cores
 from florilege.models.runtime import RuntimeName
 
 CONNECTIONS = (1, 8, 32)
-PHOTOS = (("25 KB", 640, 480, 25_000), ("250 KB", 1600, 1200, 250_000), ("12 MP", 4000, 3000, None))
+PHOTOS = (
+    *(("25 KB", 640, 480, 25_000), ("250 KB", 1600, 1200, 250_000), ("12 MP", 4000, 3000, None)),
+    ("64 px", 64, 64, None),  # not by default: of hardly more than HTTP
+)
 BY_CHANCE = 0.44
 """Of what the cores could do: the load at which answers should still come quickly."""
 MOST_OF_CLIENTS = 0.5
@@ -125,7 +128,7 @@ def main() -> None:
     parser.add_argument("--connections", type=_numbers, default=CONNECTIONS)
     parser.add_argument("--against", default="", help="onnxruntime, litserve, bentoml, PYTHON")
     names = [name for name, *_ in PHOTOS]
-    parser.add_argument("--photos", nargs="+", choices=names, default=names)
+    parser.add_argument("--photos", nargs="+", choices=names, default=names[:3])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of our servers")
     arguments = parser.parse_args()
     if not arguments.bundle.is_dir():

@@ -18,6 +18,7 @@ from florilege.server.http.cached_responses import BundleInfo, page_router
 from florilege.server.http.middleware import HANDLED, RequestMiddleware, send_problem
 from florilege.server.http.openapi import openapi_document
 from florilege.server.http.photo_routes import router as photo_router
+from florilege.server.http.photo_routes import shortest_route
 from florilege.server.http.request import UploadBudget
 from florilege.server.http.tracing import open_traces
 from florilege.server.inference.decoding_budget import PixelBudget
@@ -75,6 +76,7 @@ def create_app(settings: Settings, group: WorkerGroup | None = None) -> FastAPI:
     )
     for error in HANDLED:
         app.add_exception_handler(error, send_problem)
+    app.router.routes.append(shortest_route())
     app.include_router(photo_router)
     app.include_router(router)
     if feedback is not None:

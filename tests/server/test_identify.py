@@ -112,3 +112,19 @@ def test_the_time_of_a_stage_is_that_of_all_photos(
     rows = opened.all_outputs([garden.photo(0), garden.photo(1)], stages=stages)
     opened.decide(rows, opened.plan(IdentifyQuery()), "r", stages=stages)
     assert stages == {"decode": 3 - 0.5 + 5 - 0.5, "forward": 1.0, "decide": 7.0}
+
+
+def test_a_photo_takes_the_shortest_route_which_is_counted_by_its_path(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def solve(**_: object) -> None:
+        raise AssertionError("FastAPI solved dependencies")
+
+    monkeypatch.setattr("fastapi.routing.solve_dependencies", solve)
+    assert identify(client, VIOLET)["results"]
+    refusal = client.get("/v1/identify")
+    assert (refusal.status_code, refusal.headers["Allow"]) == (405, "POST")
+    monkeypatch.undo()
+    lines = client.get("/metrics").text.splitlines()
+    counted = [line for line in lines if line.startswith("florilege_http_requests_total{")]
+    assert any('"/v1/identify"' in line and '"200"' in line for line in counted)

@@ -12,6 +12,7 @@ from typing import Annotated, Final, TypeVar
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 from starlette.requests import ClientDisconnect
+from starlette.routing import Route
 from starlette.types import Receive
 
 from florilege.server.answers.pipeline import Outcome, Pipeline
@@ -27,6 +28,7 @@ from florilege.server.http.request import (
     GUARDS,
     FindPhotos,
     UploadBudget,
+    guard,
     images_of_form,
     read_images,
 )
@@ -68,6 +70,22 @@ async def identify(request: Request) -> Response:
     query = query_of(request, IdentifyQuery)
     query = query.accepting(request.headers.get("accept-language", ""))
     return (await answer_request(request, query))[1]
+
+
+def shortest_route() -> Route:
+    """The route to :func:`identify`, to come before FastAPI's, which describes it.
+
+    FastAPI matches a route twice, and solves dependencies that are none: a fifth of the time in
+    which a photo holds the interpreter's lock outside its own thread.
+    """
+
+    async def answer(request: Request) -> Response:
+        request.scope["route"] = route  # its path is a label of the metrics
+        await guard(request)
+        return await identify(request)
+
+    route = Route("/v1/identify", answer, methods=["POST"])
+    return route
 
 
 def _to_json(answer: Answer | SurveyAnswer) -> str:

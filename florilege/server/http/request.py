@@ -37,7 +37,8 @@ InThread = Callable[[FindPhotos, bytes, str], Awaitable[list[bytes]]]  # calls o
 
 # Asynchronous: FastAPI runs plain functions in a thread, which costs more than they do. One for all
 # checks: it takes as long to call each.
-async def _guard(request: Request) -> None:
+async def guard(request: Request) -> None:
+    """Check the key of a request and the names of its parameters, before any other work."""
     await check_key(request)
     _refuse_repeated(request)
 
@@ -55,8 +56,8 @@ def _refuse_repeated(request: Request) -> None:
             raise Problem(Code.INVALID_PARAMETER, detail)
 
 
-GUARDS: Final = (Depends(_guard),)
-"""What every route checks before any other work: the key, and the names of the parameters."""
+GUARDS: Final = (Depends(guard),)
+"""What every route checks before any other work."""
 
 
 @dataclass
