@@ -8,22 +8,32 @@ from typing import Final
 
 SERVICE_WORKER: Final = "sw.js"
 HEAD: Final = "head.html"
-_HEAD_HERE: Final = b"<!-- head -->"
+_PARTS: Final = (HEAD, "screen.html", "mark.html")
+"""What several pages hold, in place of a comment with its name; one part may hold a later one."""
 
 
 def page_files() -> dict[str, bytes]:
-    """The files of the pages by name, each page with the head that all share.
+    """The files of the pages by name, each page with the parts that it shares with others.
 
     The service worker is not among them: it names the files of its version.
     """
     folder = files("florilege.server") / "web"
     contents = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
-    head = contents.pop(HEAD).rstrip()
-    contents.pop(SERVICE_WORKER)
+    for name in (SERVICE_WORKER, *_PARTS):
+        contents.pop(name)
     return {
-        name: content.replace(_HEAD_HERE, head) if name.endswith(".html") else content
+        name: with_parts(content.decode()).encode() if name.endswith(".html") else content
         for name, content in contents.items()
     }
+
+
+def with_parts(page: str) -> str:
+    """A page with the parts that it shares with others."""
+    folder = files("florilege.server") / "web"
+    for name in _PARTS:
+        comment = f"<!-- {name.removesuffix('.html')} -->"
+        page = page.replace(comment, (folder / name).read_text("utf-8").rstrip())
+    return page
 
 
 def service_worker(contents: Mapping[str, bytes], large: Iterable[str] = ()) -> bytes:

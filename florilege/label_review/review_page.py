@@ -19,6 +19,7 @@ from florilege.data.dataset import Split
 from florilege.data.review_answers import CONFIRMED, CORRECTED, ReviewAnswer
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import ImageError, plain_jpeg
+from florilege.page_files import with_parts
 from florilege.progress import progress
 
 SIDE: Final = 480  # pixels of the longer side: flowers are told apart, and 200 photos take 8 MB
@@ -58,7 +59,7 @@ class ReviewPage:
         )
         # `<` would end the script that holds it, or begin a comment.
         review = json.dumps(self._content(), ensure_ascii=False).replace("<", "\\u003c")
-        return Template(_text("page.html")).substitute(
+        return Template(with_parts(_text("page.html"))).substitute(
             policy=policy, style=style, script=script, review=review
         )
 
