@@ -17,6 +17,7 @@ from tests.chromium import launched
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's; each core has a process of tests
 for _verb in ("CALIBRATE", "EVALUATE", "PREDICT"):  # tests of the store name a folder of their own
     os.environ.setdefault(f"FLORILEGE_{_verb}_OUTPUT_CACHE", "none")
+os.fsync = lambda fd: None  # no test cuts the power, and thousands wait for the disk
 settings.register_profile("florilege", max_examples=60)
 settings.load_profile("florilege")
 silence_telemetry()
@@ -48,11 +49,17 @@ def pytest_collection_finish() -> None:
 
 
 def _parse_operators_once() -> None:
-    """The exporter reads its table of operators anew for each network: a third of its time."""
+    """The exporter reads its table of operators anew for each network: a third of its time.
+
+    It also makes an object of each composite operator of torch 64 times: a seventh of the rest.
+    """
+    import torch._export.utils as composites
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
     table = functools.cache(ONNXRegistry.from_torchlib)
     ONNXRegistry.from_torchlib = staticmethod(table)  # type: ignore[method-assign]
+    made = functools.cache(composites._materialize_cpp_cia_ops)
+    composites._materialize_cpp_cia_ops = made
 
 
 @pytest.fixture(scope="module")

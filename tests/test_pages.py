@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from florilege import cli
+from tests.florilege.fit.in_process import Steps
 from tests.server.server_process import ServeProcess
 from tests.write_commands import verbs
 
@@ -96,11 +97,16 @@ def test_every_page_has_its_place_in_the_site() -> None:
     assert named == there | {"index.md", "contributing.md", "security.md", "changelog.md"}
 
 
-def test_the_marked_commands_of_the_readme_run_one_after_the_other(tmp_path: Path) -> None:
+def test_the_marked_commands_of_the_readme_run_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two steps that need torch in this process, where it is imported already."""
+    steps = Steps(monkeypatch, apart=("calibrate", "evaluate"))
     text = (ROOT / "README.md").read_text("utf-8")
     (block,) = re.findall(r"<!-- tested -->\n```sh\n(.*?)```", text, re.DOTALL)
     assert all(line.startswith("florilege ") for line in block.splitlines())
     run(block, tmp_path)
+    assert [words[0] for words in steps.lines] == ["train", "export", "calibrate", "evaluate"]
     assert (tmp_path / "runs/flora/bundle/calibration.json").is_file()
 
 

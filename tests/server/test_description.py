@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
-import jsonschema
 import pytest
 import schemathesis
 from schemathesis.specs.openapi.checks import positive_data_acceptance
@@ -58,6 +57,8 @@ def test_requests_made_from_the_description_get_described_answers(
 
 
 def test_examples_are_real_answers_that_fit_the_description(bundle: Path, tmp_path: Path) -> None:
+    import jsonschema  # takes a second, in each process of tests
+
     headers = {"X-Request-Id": "3f1c7a"}
     with open_client(bundle, headers, feedback_store=tmp_path) as client:
         now, document = examples(client), client.get("/openapi.json").json()

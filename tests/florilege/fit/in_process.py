@@ -1,26 +1,33 @@
 """The steps of `florilege fit` in this process, where torch is loaded once for all tests."""
 
 import os
+from collections.abc import Container
 
 import pytest
 
 from florilege import cli
 from florilege.errors import FlorilegeError
 from florilege.fit import fit_plan
-from florilege.run_bundle import Words
+from florilege.run_bundle import Words, run_step
 from florilege.terminal import STEP
 from tests.commands import call
 
 
 class Steps:
-    """Runs the commands; keeps their words, and all that they wrote."""
+    """Runs the commands; keeps their words, and all that they wrote.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lines, self.output = list[list[str]](), ""
+    Verbs ``apart`` run in a process of their own, as for a user.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, apart: Container[str] = ()) -> None:
+        self.lines, self.output, self.apart = list[list[str]](), "", apart
         monkeypatch.setattr(fit_plan, "run_step", self)
 
     def __call__(self, words: Words) -> None:
         self.lines.append([str(word) for word in words])
+        if words[0] in self.apart:
+            run_step(words)
+            return
         os.environ[STEP] = "1"
         try:
             result = call(cli.app, *words)

@@ -9,8 +9,6 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
-from frictionless import Package, Schema
-from jsonschema.validators import validator_for
 
 from florilege.errors import DataError, UsageError
 from florilege.plugins.exchange.camtrap import write_camtrap
@@ -37,6 +35,9 @@ def answers(bundle: Path, folder: Path) -> dict[str, Any]:
 
 def valid_package(path: Path, folder: Path) -> dict[str, Any]:
     """The tables of a package and its description, which hold to the standard's own schemas."""
+    from frictionless import Package  # these take two seconds, in each process of tests
+    from jsonschema.validators import validator_for
+
     with ZipFile(path) as archive:
         archive.extractall(folder)
     about = json.loads((folder / "datapackage.json").read_text())
@@ -197,6 +198,8 @@ def test_columns_of_deployments_count_by_their_names(
 
 
 def test_our_columns_are_those_of_the_standard() -> None:
+    from frictionless import Schema
+
     schema = json.loads((SCHEMAS / "deployments-table-schema.json").read_text())
     assert list(COLUMNS) == [field["name"] for field in schema["fields"]]
     cells = ("", "0", "-1", "91", "361", "1.5", "x", "culvert", "true", "-90", "90", "360", "1e3")

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
@@ -219,6 +218,8 @@ def test_the_key_may_stand_in_the_address_of_this_route_alone_and_is_never_logge
 def test_the_route_is_described_where_it_is_on_and_absent_where_it_is_off(
     app: TestClient, client: TestClient, bundle: Path, tmp_path: Path
 ) -> None:
+    import jsonschema  # takes a second, in each process of tests
+
     assert client.post("/v2/identify/all", files={"images": ROSE}).status_code == 404
     assert not [path for path in client.get("/openapi.json").json()["paths"] if "v2" in path]
     document = app.get("/openapi.json").json()

@@ -23,6 +23,7 @@ from tests.server.http.page_actions import (
     HEARD,
     PHONE,
     PHOTO,
+    READY,
     Opened,
     ask,
     browser,
@@ -846,13 +847,15 @@ def test_the_whole_zone_opens_the_choice_of_photos_by_mouse_and_by_key(opened: O
     assert page.is_hidden("#take")
     page.wait_for_timeout(50)
     page.mouse.click(*corner_of(page, "#drop"))
-    page.wait_for_timeout(100)
+    wait_for(lambda: page.evaluate("1") and len(choosers) > 0)
+    page.wait_for_timeout(100)  # would a second one open?
     assert len(choosers) == 1
     choosers[0].set_files([FILE])
     page.wait_for_selector("#result:not([hidden])")
     page.focus("#zone")
     page.keyboard.press("Enter")
-    page.wait_for_timeout(300)
+    wait_for(lambda: page.evaluate("1") and len(choosers) > 1)
+    page.wait_for_timeout(100)
     assert len(choosers) == 2
 
 
@@ -1034,6 +1037,7 @@ def placed(opened: Opened) -> Callable[..., tuple["Page", list[str]]]:
         change_json(page, "/v1/model", lambda card: card.update(places=places))
         page.route(ASKED, identify)
         page.reload()
+        wait_until(page, READY)
         return page, calls
 
     return open_page
