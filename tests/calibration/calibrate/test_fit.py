@@ -1,11 +1,13 @@
 """Thresholds for several photos of one plant, in the record."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from florilege.calibration.calibrate import choice, score_sources
+from florilege.calibration.calibrate.evaluate import Evaluated
 from florilege.calibration.fusion import fuse
 from florilege.calibration.photo_groups import groups_of
 from florilege.calibration.record.operating_point import OperatingPoint
@@ -35,6 +37,18 @@ def fitted_plants(
 @pytest.fixture(scope="module")
 def record() -> CalibrationRecord:
     return fitted_plants()
+
+
+def test_an_evaluation_contradicts_with_independent_rows_on_both_sides() -> None:
+    """Of 10,000 plants that say as much as 50, against 140 plants of 700 photos."""
+    record = fitted_plants(observations=PLANTS, fresh=True)
+    point = record.point(PLAIN, record.setting("coverage", 0.9))
+    assert point.guaranteed
+    assert (point.rows, point.measured.observations) == (700, 140)
+    row = replace(point.row, hit_rows=50.0)
+    for hit_rate, contradicted in ((0.76, False), (0.74, True)):
+        result = Evaluated(point, replace(row, hit_rate=hit_rate), {})
+        assert (result.contradiction(10_000) is not None) == contradicted
 
 
 @pytest.mark.parametrize("images", [2, 3, 4, 5])

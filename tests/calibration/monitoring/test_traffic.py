@@ -89,6 +89,13 @@ def test_photos_of_something_else_move_the_threshold_unless_a_judge_leaves_them_
     assert abs(np.log(guarded.thresholds[0].new_lambda / right)) < 0.05
 
 
+def test_a_photo_just_as_familiar_as_the_limit_is_used(record: CalibrationRecord) -> None:
+    logits, _ = photos(6, 700)
+    least = generalised_entropy(logits, "softmax")[:, np.newaxis]
+    judge = fit_rejection(0.0, least, head=record.head, score_kind="softmax")
+    assert traffic_of(logits, record, judge).count() == (700, 0)
+
+
 def test_few_photos_and_a_k_without_a_threshold_are_refused(record: CalibrationRecord) -> None:
     few, enough = (traffic_of(photos(9, rows)[0], record) for rows in (499, FEWEST_REQUESTS))
     with pytest.raises(ValueError, match=r"499 photos are too few .* 500"):
