@@ -216,10 +216,8 @@ def photos_for(
     whole = dataset.split(part.name)
     outside = sorted({*chain(*dataset.corrected.values())} - {*whole.names})
     if outside:
-        say(
-            f"{count_of(len(outside), 'corrected label is', 'corrected labels are')} of photos "
-            f"that {whole.name} lacks and not used: {first(outside)}"
-        )
+        count = count_of(len(outside), "corrected label is", "corrected labels are")
+        say(f"{count} of photos that {whole.name} lacks and not used: {first(outside)}")
     photos = part.of(whole)
     return readable(photos, say) if skip_damaged else photos
 

@@ -196,13 +196,18 @@ def _counts_of(measurement: Measurement, index: int, value: float) -> Counts:
         lambda_val=rule.lambda_val,
         size_sum=int(measurement.size_sum[index]),
         size_squares=int(measurement.size_squares[index]),
-        size_rows=round(float(size_rows), 1),
-        hit_rows=round(float(hit_rows), 1) if measurement.labelled else None,
+        size_rows=_shorter(size_rows),
+        hit_rows=_shorter(hit_rows) if measurement.labelled else None,
         ties=rule.ties,
         sizes=_trimmed(sizes),
         misses=_trimmed(misses) if measurement.labelled else (),
         chance=_trimmed(measurement.chance[index].round(4)),
     )
+
+
+def _shorter(rows: float) -> int | float:
+    """A number of rows to half a percent."""
+    return round(rows) if rows >= 100 else round(float(rows), 1)
 
 
 def _trimmed(histogram: NDArray[Any]) -> tuple[Any, ...]:

@@ -231,17 +231,13 @@ def _traffic(log: ScoreLog, record: CalibrationRecord) -> dict[int, Traffic]:
             requests=partial(log.blocks, photos=photos),
             record=record,
             judge=rejection,
-            scoring=_scoring(record, photos),
+            scoring=record.nearest_point(
+                View(photos=photos), record.setting("average_k")
+            ).table.scoring,
         )
         for photos in range(1, record.photos[-1] + 1)
         if photos == 1 or photos in log.requests
     }
-
-
-def _scoring(record: CalibrationRecord, photos: int) -> Scoring:
-    """How the record fuses so many photos."""
-    views = (table for table in record.tables if table.view == View(photos=photos))
-    return next((t.scoring for t in views if t.scoring.single == record.scoring), record.scoring)
 
 
 def _record_from(traffic: Mapping[int, Traffic], rows: int) -> CalibrationRecord:

@@ -5,7 +5,7 @@ Floats are written with all digits, so that reading the file gives exactly the c
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -81,7 +81,7 @@ class CalibrationRecord:
             requested values for other views, or another head, kind of score or temperature.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = field(default_factory=lambda: SCHEMA_VERSION)  # always written
     calibration_id: str
     created: str
     classes: int

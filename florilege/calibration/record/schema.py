@@ -31,8 +31,8 @@ class Counts(NamedTuple):
     lambda_val: float | None  # the threshold; None for ``top_k``
     size_sum: int  # classes in all sets
     size_squares: int  # sum of the squared sizes
-    size_rows: float  # independent rows that would tell the mean size as well
-    hit_rows: float | None  # the same for the hit rate; None where the photos have no labels
+    size_rows: int | float  # independent rows that would tell the mean size as well
+    hit_rows: int | float | None  # the same for the hit rate; None where the photos have no labels
     ties: int  # scores kept beyond the rank
     sizes: tuple[int, ...]  # sets in each bin of ``size_bins``, without trailing zeros
     misses: tuple[int, ...]  # how many of them lack the label, likewise
@@ -91,14 +91,14 @@ class Thresholds:
     Attributes:
         rule: Name of the rule.
         guarantee: The guarantee for new photos; None where figures are only measured.
-        by_class: Those of ``class_coverage``, for each of ``counts``; empty for the other rules.
         counts: One entry per threshold; ``value`` is K or the coverage, ascending.
+        by_class: Those of ``class_coverage``, for each of ``counts``; empty for the other rules.
     """
 
     rule: str
     guarantee: Guarantee | None
-    by_class: tuple[ByClass, ...]
     counts: tuple[Counts, ...]
+    by_class: tuple[ByClass, ...] = ()
 
     def __post_init__(self) -> None:
         by_class = self.rule in RULES and RULES[self.rule].by_class
@@ -149,16 +149,12 @@ class Table:
         if (self.made_from is None) != (self.view.photos == 1):
             raise ValueError(f"{self.view} conflicts with made_from {self.made_from!r}")
         for counts in (counts for rule in self.rules for counts in rule.counts):
-            sets = sum(counts.sizes)
-            if sets != self.rows or not 0 <= sum(counts.misses) <= sets:
-                raise ValueError(
-                    f"{sets} sets and {sum(counts.misses)} misses of {self.rows} rows at "
-                    f"{counts.value:g}"
-                )
+            if sum(counts.sizes) != self.rows or not 0 <= sum(counts.misses) <= self.rows:
+                raise ValueError(f"counts at {counts.value:g} are not of {self.rows} rows")
 
 
 def dump(content: Any, margin: str = "") -> str:
-    """JSON text of a dataclass, with a line for each dataclass in a list.
+    """JSON text of a dataclass, with a line for each dataclass in a list, and without defaults.
 
     Equal content gives equal text, and floats have all digits. ``margin`` precedes nested lines.
     """
@@ -198,8 +194,12 @@ def parse(text: str | bytes, kind: Any) -> Any:
 
 
 def _entries(content: Any, margin: str) -> list[str]:
-    named = ((entry.name, getattr(content, entry.name)) for entry in fields(content))
-    return [f"{json.dumps(name)}: {dump(value, margin)}" for name, value in named]
+    values = ((entry, getattr(content, entry.name)) for entry in fields(content))
+    return [
+        f"{json.dumps(entry.name)}: {dump(value, margin)}"
+        for entry, value in values
+        if value != entry.default
+    ]
 
 
 @cache

@@ -266,7 +266,7 @@ def test_memory_does_not_grow_with_the_classes() -> None:
 def test_damaged_promises_are_refused(record: CalibrationRecord) -> None:
     plain = json.loads(record.to_json())
     table = plain["tables"][0]
-    (at,) = [i for i, rule in enumerate(table["rules"]) if rule["by_class"]]
+    (at,) = [i for i, rule in enumerate(table["rules"]) if "by_class" in rule]
     rule = table["rules"][at]
     first, *others = rule["by_class"]
     for worse in (
