@@ -69,7 +69,7 @@ class TestEachPage:
                 json.loads(text)
             if language == "yaml":
                 list(yaml.safe_load_all(text))
-            if language == "python":
+            if language == "python" and page.name != "architecture.md":  # parts of our own files
                 program = compile(text, str(page), "exec")
                 if page.name == "losses.md":  # programs on other pages need a server
                     exec(program, {})
