@@ -390,10 +390,13 @@ def jpeg(width: int, height: int, size: int | None) -> bytes:
 def serve(bundle: Path, *flags: str, python: str = sys.executable) -> subprocess.Popen[str]:
     """Start a server on a free port."""
     command = [python, "-m", "florilege", "serve", str(bundle), "--port", "0"]
+    # A session of its own, as the peers have: Linux shares cores fairly between sessions
+    # (sched_autogroup), so a server in that of its clients would get what these leave.
     return subprocess.Popen(
         [*command, *flags],
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 
