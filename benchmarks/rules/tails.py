@@ -32,14 +32,14 @@ from florilege.calibration.scores import scores as scores_of
 from florilege.models.runtime import silence_telemetry
 
 HEAD = ("data", "method", "K", "w", "aim", "ahead", "error", "micro", "macro", "chosen")
-KS = (1.5, 2.0, 3.0, 5.0)
+KS = (1.5, 3.0)
 AIMS = (0.0, 0.5, 1.0)
 RULE_WEIGHTS = (0.0, 0.5, 0.9, 1.0)
-DECAYS = (1.0, 0.3, 0.1, 0.03)
-SHARES = (0.25, 0.5, 1.0)
+DECAYS = (0.3, 0.1, 0.03)
+SHARES = (0.5, 1.0)
 PLAIN, ADJUSTED = "plain", "logit adjustment"
 POWERS = {PLAIN: 0.0, "sampling, sqrt": 0.5, "sampling, class": 1.0}
-ROWS = {"train": 10_000, "val": 6_000, "test": 8_000}  # of the invented species
+ROWS = {"train": 10_000, "val": 4_000, "test": 5_000}  # of the invented species
 Floats = NDArray[np.float64]
 
 
