@@ -1,6 +1,7 @@
 """The hashes that a run writes of its training and validation photos."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from florilege.models.bundle import open_bundle
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
 from florilege.training.batches import decoded_pictures as pictures
 from florilege.training.batches.decoded_pictures import hash_photos
+from florilege.training.batches.run_photos import RunPhotos, numbers_of
 from florilege.training.loop import training_loop
 from florilege.training.run_export import export_run
 from tests.training.small import (
@@ -200,6 +202,18 @@ def test_the_run_knows_what_its_training_photos_show(photos: Path, tmp_path: Pat
     first = PhotoHashes(train=reference.train, selection=reference.selection)
     assert (first | reference).fingerprints is None  # those of some photos are unknown
     assert (PhotoHashes.of() | reference).to_bytes() == reference.to_bytes()
+
+
+def test_photos_that_an_older_version_hashed_are_read_for_their_fingerprints(
+    photos: Path,
+) -> None:
+    dataset = open_dataset(str(photos), splits=["train", "val"])
+    run = RunPhotos({name: dataset.split(name) for name in ("train", "val")})
+    for name, known in run.hashes.items():
+        known[:] = numbers_of(hashes(photos / name))
+    photo_hashes = run.all(partial(hash_photos, workers=0))
+    assert photo_hashes.fingerprints is not None
+    assert photo_hashes.fingerprints.any(axis=1).all()
 
 
 def test_splits_drawn_with_another_seed_make_no_guarantee(photos: Path, tmp_path: Path) -> None:

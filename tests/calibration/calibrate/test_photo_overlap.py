@@ -106,6 +106,21 @@ def test_a_copy_in_other_bytes_counts_like_a_photo_of_training(
     assert (result.overlap.train_photos, result.overlap.near_copies) == (3, 2)
 
 
+def test_only_photos_that_calibrate_must_be_new(
+    tmp_path: Path, bundle: Bundle, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others chose the checkpoint, and choose the scores."""
+    monkeypatch.setattr("florilege.calibration.calibrate.training_photos.FEWEST_TO_SPLIT", 20)
+    shutil.copytree(data / "val", tmp_path / "other" / "val")
+    shutil.copytree(data / "test", tmp_path / "other" / "val", dirs_exist_ok=True)
+    for number, photo in enumerate(sorted((data / "val").rglob("*.png"))):
+        shutil.copy(photo, tmp_path / "other" / "val" / "c0" / f"chose-{number}.png")
+    (tmp_path / "other" / "val" / "c5" / "z.jpg").write_bytes(changed(scene(0), "halved"))
+    record = calibrated(bundle, tmp_path / "other", "val")
+    assert (record.measured.choosing_rows, record.measured.rows) == (72, 73)
+    assert (record.measured.train_photos, record.measured.near_copies) == (1, 1)
+
+
 def test_of_an_older_run_it_is_unknown_whether_photos_are_copies(
     bundle: Bundle, data: Path
 ) -> None:

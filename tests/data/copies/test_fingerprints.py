@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from florilege.data.copies import fingerprints
 from florilege.data.copies.fingerprints import WORDS, fingerprint, is_copy
 from florilege.data.near_duplicates import LOOK_SIDE, look_at
 from tests.data.test_near_duplicates import changed, encoded, scene
@@ -38,8 +37,8 @@ def test_what_the_first_word_proposes_is_decided_by_the_others(known: np.ndarray
     other[0, 1:] = known[1, 1:]
     assert not is_copy(picture, other)
     few, many = known[:1].copy(), known[:1].copy()
-    few[0, 2] ^= np.uint64(2**fingerprints._MOST_SIGNS - 1)
-    many[0, 2] ^= np.uint64(2 ** (fingerprints._MOST_SIGNS + 1) - 1)
+    few[0, 2] ^= np.uint64(2**10 - 1)
+    many[0, 2] ^= np.uint64(2**11 - 1)
     assert [is_copy(picture, words) for words in (few, many)] == [True, False]
 
 
