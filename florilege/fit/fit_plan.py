@@ -20,6 +20,7 @@ from florilege.terminal import command, say, warn
 DEFAULT_KS: Final = (1, 2, 3, 5)
 WITHOUT_WEIGHTS: Final = ("--recipe", "small-photos")
 """Flags of training without pretrained weights: a small network, on these photos alone."""
+_CHECK: Final = "data check"
 _JOURNAL: Final = "commands.txt"  # the commands that have ended well, in their order
 
 
@@ -64,7 +65,8 @@ class FitPlan:
     def carry_out(self) -> None:
         """Run the commands that this folder still needs; each ends well or ends all.
 
-        A command is done if an earlier call with the same command ran it, and all before it.
+        A command is done if an earlier call with the same command ran it, and all before it; photos
+        are split once they are checked.
 
         Raises:
             FlorilegeError: As `run_step`.
@@ -75,6 +77,8 @@ class FitPlan:
         finished = 0
         while finished < min(len(steps), len(lines)) and steps[finished].is_done(lines[finished]):
             finished += 1
+        if finished < len(steps) and steps[finished].verb == _CHECK:
+            finished = 0  # it found damaged photos, which may be gone: they are split again
         if finished:
             verbs = ", ".join(step.verb for step in steps[:finished])
             say(f"{self.out}: done already: {verbs}; delete the folder to start again")
@@ -97,7 +101,7 @@ class FitPlan:
             split = ("data", "split", self.source, "--out", data, *seeded)
             yield _Step(split, Path(data))
         if not is_flora(data):  # drawn pictures are never damaged
-            yield _Step(("data", "check", data))
+            yield _Step((*_CHECK.split(), data))
         seed = ("--seed", str(self.seed))
         train: Words = ("train", "--data", data, *self.training, *seed, "--out", self.run)
         yield _Step(train, self.run / "best.safetensors")

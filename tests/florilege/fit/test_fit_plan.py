@@ -24,7 +24,7 @@ class Runner:
     def __call__(self, words: Words) -> None:
         line = shlex.join(map(str, words)).replace(str(self.out), "OUT")
         self.lines.append(line)
-        if words[0] == self.fails:
+        if self.fails in (words[0], " ".join(map(str, words[:2]))):
             raise BundleError("no weights")
         written = {
             "data": self.out / "photos.csv",
@@ -134,6 +134,22 @@ def test_a_second_call_runs_what_is_missing_and_says_what_is_there(
     assert len(journal) == 6
     assert journal[4].endswith("--k 1,2")
     assert all(line.startswith("florilege ") for line in journal)
+
+
+def test_photos_that_a_check_refused_are_split_again_once_they_are_mended(
+    tmp_path: Path, runner: Runner
+) -> None:
+    """The manifest still lists a damaged photo that was deleted."""
+    photos = folders(tmp_path / "photos", "rose", "violet", "daisy")
+    runner.fails = "data check"
+    with pytest.raises(BundleError):
+        plan_of(photos, runner).carry_out()
+    runner.take()
+    runner.fails = None
+    plan_of(photos, runner).carry_out()
+    assert [line.split()[1] for line in runner.take()[:2]] == ["split", "check"]
+    plan_of(photos, runner).carry_out()
+    assert runner.take() == []
 
 
 def test_a_stopped_training_is_continued(tmp_path: Path, runner: Runner) -> None:
