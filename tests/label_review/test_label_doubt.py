@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.label_review.label_doubt import (
+from florilege.label_review.photo_order import (
     SHRINKAGES,
     TEMPERATURES,
     _log_probabilities,

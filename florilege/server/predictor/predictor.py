@@ -1,13 +1,16 @@
 """A calibrated bundle that answers photos from Python."""
 
+import inspect
 import os
-from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import closing, nullcontext
 from itertools import chain, islice
-from typing import Any, Final, Literal, Unpack, overload
+from typing import Any, Final, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
 from pydantic import ValidationError
 
+from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.rules import RuleName
 from florilege.cores import in_order
 from florilege.errors import DataError, UsageError
 from florilege.hooks import local_bundle
@@ -16,10 +19,10 @@ from florilege.models.session import Outputs
 from florilege.progress import progress
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.plan import Plan
-from florilege.server.answers.query import IdentifyQuery
+from florilege.server.answers.query import IdentifyQuery, Include
+from florilege.server.http.model_card import ModelCard, Point, RuleInfo, model_card
 from florilege.server.predict.photos import find_photos
 from florilege.server.predict.prediction import portion_size
-from florilege.server.predictor.model_info import ModelInfo
 from florilege.server.predictor.photo_answer import PhotoAnswer
 from florilege.server.predictor.photo_input import (
     Photo,
@@ -28,9 +31,111 @@ from florilege.server.predictor.photo_input import (
     photos_of_plant,
     read_photo,
 )
-from florilege.server.predictor.query_keywords import QueryKeywords, with_keywords
 from florilege.server.problems import Code, Problem
+from florilege.server.settings import Settings
 from florilege.settings import complaint
+
+Method = TypeVar("Method", bound=Callable[..., object])
+_Names = str | Sequence[str] | None
+
+
+class QueryKeywords(TypedDict, total=False):
+    """What a request may ask: the fields of `florilege.server.answers.query.IdentifyQuery`.
+
+    ``docs/http.md`` says what each means and what it is by default.
+    """
+
+    rule: RuleName
+    k: float | None
+    coverage: float | None
+    guarantee: Guarantee | None
+    lang: str | None
+    max_results: int | None
+    only: _Names
+    list: str | None
+    region: str | None
+    month: int | None
+    latitude: float | None
+    longitude: float | None
+    date: str | None
+    include: Include | Sequence[Include]
+    reject: bool
+    none: bool
+    always: _Names
+    min_score: float | None
+
+
+def with_keywords(method: Method) -> Method:
+    """Name the keywords of a method in its signature, for ``help`` and for shells.
+
+    Editors and type checkers read them from ``Unpack[QueryKeywords]``; at run time the signature
+    would only say ``**query``, and IPython would complete none.
+    """
+    signature = inspect.signature(method)
+    own = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind != parameter.VAR_KEYWORD
+    ]
+    defaults = IdentifyQuery().model_dump()
+    keywords = [
+        inspect.Parameter(name, own[0].KEYWORD_ONLY, default=defaults[name], annotation=kind)
+        for name, kind in QueryKeywords.__annotations__.items()
+    ]
+    method.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]  # what inspect reads
+    return method
+
+
+class ModelInfo(ModelCard):
+    """All that ``GET /v1/model`` answers, for Python; as text, what a person asks first."""
+
+    @classmethod
+    def of_pipeline(cls, pipeline: Pipeline) -> Self:
+        """What is true of a bundle that is open; limits are those of a server by default."""
+        card = model_card(pipeline, Settings(bundle=pipeline.bundle.path))
+        return cls.model_construct(**vars(card))
+
+    def __repr__(self) -> str:
+        """What it is, what a set is worth, and what else may be asked."""
+        first = next(rule for rule in self.rules if rule.rule == self.default_rule)
+        default = [point for point in first.points if point.k == self.default_k]
+        lines = [
+            f"{self.model.name}, version {self.model.version}: {self.classes:,} classes, photos of "
+            f"{self.image_size} px, {self.provider}",
+            *map(_worth, default),
+        ]
+        regions = [] if self.places is None else self.places.regions or ["latitude and longitude"]
+        lines += _listed("rules", map(_values, self.rules))
+        lines += _listed("lists", (region.name for region in self.lists))
+        lines += _listed("regions", regions)
+        lines += _listed("common names", self.languages)
+        return "\n".join(lines)
+
+    __str__ = __repr__
+
+
+def _listed(title: str, names: Iterable[str]) -> list[str]:
+    """A line with all names; none if there are none."""
+    text = ", ".join(names)
+    return [f"{title}: {text}"] if text else []
+
+
+def _values(rule: RuleInfo) -> str:
+    """A rule with the least and the most it is calibrated for, such as ``average_k 1 to 12``."""
+    least, most = (rule.points[at].k or rule.points[at].coverage for at in (0, -1))
+    return f"{rule.rule} {least:g} to {most:g}"
+
+
+def _worth(point: Point) -> str:
+    text = f"k = {point.k:g}"
+    if point.expected_size is not None:
+        text += f": sets of {point.expected_size.value:.2f} on average"
+    if point.hit_rate is not None:
+        rate = point.hit_rate
+        text += f", {100 * rate.value:.1f} % of them hold the right one"
+        text += f" ({rate.rows:,} photos of {rate.split})"
+    return text
+
 
 _OF_PHOTOS: Final = (Code.IMAGE_TOO_LARGE, Code.IMAGE_UNREADABLE, Code.UNSUPPORTED_IMAGE_TYPE)
 Plant = Photo | Sequence[Photo]  # one photo, or some photos, of one plant

@@ -9,7 +9,6 @@ import pytest
 
 from florilege.cores import cores
 from florilege.errors import DataError, SomeInputsFailed, UsageError
-from florilege.plugins.papers.sweep import job_pool
 from florilege.plugins.papers.sweep import sweep as module
 from florilege.plugins.papers.sweep.cli import _overrides_of, _points_of
 from florilege.plugins.papers.sweep.sweep import ConfigOf, sweep
@@ -64,7 +63,7 @@ class Runs:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     result = Runs()
-    monkeypatch.setattr(job_pool, "train_run", result.train)
+    monkeypatch.setattr(module, "train_run", result.train)
     monkeypatch.setattr(module, "tested", result.test)
     return result
 
@@ -247,9 +246,9 @@ def test_runs_on_several_gpus_share_the_cores(
     monkeypatch.setattr("os.sched_getaffinity", lambda _process: set(range(8)))
     monkeypatch.setattr("florilege.cores._processes", 1)
     monkeypatch.setattr("torch.set_num_threads", counts.append)
-    monkeypatch.setattr(job_pool, "ProcessPoolExecutor", pool)
+    monkeypatch.setattr(module, "ProcessPoolExecutor", pool)
     run = RunRecord(changes={}, seed=0, run="runs/1")
-    job = job_pool._Job(run, "", small_config(tmp_path), tmp_path)
+    job = module._Job(run, "", small_config(tmp_path), tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        list(job_pool._outcomes([job] * jobs, ["0", "1"]))
+        list(module._outcomes([job] * jobs, ["0", "1"]))
     assert counts == [share, min(jobs, 2), share]
