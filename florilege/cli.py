@@ -143,7 +143,8 @@ class _LazyVerbs(TyperGroup):
             raise usage_exit(error) from error
         except KeyboardInterrupt as error:
             if not is_step():
-                sys.stderr.write(verbs()[str(ctx.invoked_subcommand)].if_stopped)
+                verb = verbs().get(str(ctx.invoked_subcommand))  # none yet while it is imported
+                sys.stderr.write(UNCHANGED if verb is None else verb.if_stopped)
             raise typer.Exit(130) from error
         except Exception as raised:
             problem = _explained(str(ctx.invoked_subcommand), raised)

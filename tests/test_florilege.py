@@ -151,6 +151,17 @@ def test_ctrl_c_says_what_is_left(verb: str, line: str, monkeypatch: pytest.Monk
     assert (result.exit_code, result.output) == (130, f"{line}\n")
 
 
+def test_ctrl_c_while_a_verb_is_imported_leaves_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch takes seconds, in which people change their minds."""
+
+    def importing(verb: str) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_load", importing)
+    result = run("train")
+    assert (result.exit_code, result.output) == (130, "stopped; nothing was changed\n")
+
+
 def test_an_unexpected_failure_is_two_lines_and_a_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
