@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean
 
 from benchmarks.promises.calibrations import Sentence
-from benchmarks.rules import front
+from benchmarks.rules import front, tails
 from benchmarks.sets import decays, heads_ahead, places, rivals
 
 Rows = Sequence[dict[str, str]]
@@ -109,6 +109,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "decays_caltech": lambda: decays.table_of(read("decays"), SETS[1]),
     "decays_cifar": lambda: decays.table_of(read("decays"), SETS[2]),
     "common_and_rare": common_and_rare,
+    "tails": lambda: tails.table(read("tails")),
     "label_noise": label_noise,
     "promises": promises,
     "temperatures": temperatures,

@@ -142,6 +142,18 @@ def lines(world: World) -> Iterator[list[str]]:
                 yield [world.name, method, f"{k:g}", f"{aim:g}", *cells, option.name]
 
 
+def table(rows: Sequence[Mapping[str, str]]) -> str:
+    """What each method is ahead of the plain head by, at each aim."""
+    head = ["data", "mean size", "method", *(f"w = {aim:g}" for aim in AIMS)]
+    lines = dict.fromkeys((row["data"], row["K"], row["method"]) for row in rows)
+    body = []
+    for line in lines:
+        ours = [row for row in rows if (row["data"], row["K"], row["method"]) == line]
+        if line[2] != PLAIN:
+            body.append([*line, *(f"{row['ahead']} ± {row['error']}" for row in ours)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
+
+
 def photo_weights(labels: NDArray[np.int64], aim: float) -> Floats:
     """What a hit on each photo counts: ``aim`` is the share of the mean over species."""
     rows = np.bincount(labels)
