@@ -20,6 +20,7 @@ class Maker:
     def __init__(self, bundle: Path) -> None:
         self.bundle, self.made = bundle, list[str]()
         self.failure: Exception | None = None
+        self.flags: tuple[str, ...] = ()
 
     def __call__(self, words: run_bundle.Words, *, results: bool) -> None:
         assert not results  # stdout is that of the verb that opens the run
@@ -30,7 +31,7 @@ class Maker:
             (self.bundle / "bundle.json").touch()
             (self.bundle / "calibration.json").unlink(missing_ok=True)
             return
-        assert words == ("calibrate", self.bundle, "--data", "photos")
+        assert words == ("calibrate", self.bundle, "--data", "photos", *self.flags)
         if self.failure is not None:
             raise self.failure
         (self.bundle / "calibration.json").touch()
@@ -64,6 +65,17 @@ def test_a_run_is_exported_and_calibrated_again_only_after_further_training(make
         [],
         both,
     ]
+
+
+def test_a_run_that_left_out_damaged_photos_is_calibrated_without_them(maker: Maker) -> None:
+    config = maker.bundle.parent / "config.yaml"
+    config.write_text("data: photos\nskip_damaged: true\n")
+    maker.flags = ("--skip-damaged",)
+    assert opened(maker, trained_at=time.time() - 60) == ["export", "calibrate"]
+    maker.flags = ()
+    (maker.bundle / "calibration.json").unlink()
+    config.write_text("data: photos\nskip_damaged: false\n")
+    assert opened(maker, trained_at=time.time() - 60) == ["calibrate"]
 
 
 def test_after_a_failed_calibration_only_that_is_repeated(maker: Maker) -> None:
