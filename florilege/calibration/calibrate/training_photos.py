@@ -64,7 +64,7 @@ class PhotoOverlap(NamedTuple):
             return cls(chose_checkpoint=chose, networks=networks if chose else 1)
         hashes = parse_file(bundle, PHOTOS, PhotoHashes.from_bytes, _REMEDY)
         trained, selection = hashes.trained(photos), int(hashes.chose(photos).sum())
-        near = count_copies(pictures, ~trained, hashes.fingerprints)
+        near = count_copies(pictures, ~trained, hashes.fingerprints) if hashes.train.size else 0
         train = int(trained.sum()) + (near or 0)
         overlaps = train > 0 or selection > 0
         chose = overlaps if overlaps or hashes.complete else None

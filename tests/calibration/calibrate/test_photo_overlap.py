@@ -121,6 +121,13 @@ def test_only_photos_that_calibrate_must_be_new(
     assert (record.measured.train_photos, record.measured.near_copies) == (1, 1)
 
 
+def test_a_network_without_training_photos_has_no_copies(bundle: Bundle, data: Path) -> None:
+    none = replace_files(bundle.path, {PHOTOS: PhotoHashes.of().to_bytes()})
+    record = calibrated(none, data, "test")
+    assert (record.measured.train_photos, record.measured.near_copies) == (0, 0)
+    assert "older version" not in " ".join(cautions(record))
+
+
 def test_of_an_older_run_it_is_unknown_whether_photos_are_copies(
     bundle: Bundle, data: Path
 ) -> None:
