@@ -58,7 +58,7 @@ def _check_log_losses(run: Path, network: PictureNetwork, config: TrainConfig) -
     for head, logits in zip(("multi_label", "sccp"), outputs, strict=True):
         expected = F.cross_entropy(logits, torch.from_numpy(pictures.split.labels)).item()
         output = float(rows_of(run)[-1][f"val_log_loss_{head}"])
-        assert output == pytest.approx(expected, rel=1e-5)
+        assert output == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_kept_weights_are_those_of_the_best_epoch_and_not_the_last(
@@ -85,10 +85,12 @@ def test_validation_sees_the_network_as_the_server_will(
 ) -> None:
     means = {"mean": [0.1, 0.2, 0.3], "std": [0.3, 0.5, 0.7]}
     config = small_config(photos, precision=precision, **means)
-    train_quietly(config, tmp_path / "run")
+    lines = lines_of(config, tmp_path / "run")
     network = _network(config, "two_head")
     network.network.load_state_dict(last_weights(tmp_path / "run"))
     _check_log_losses(tmp_path / "run", network, config)
+    note = "training in bf16; figures on val are in float32, as it is served"
+    assert (note in lines) == (precision == "bf16")
 
 
 def test_two_epochs_are_gradient_descent_by_hand(photos: Path, tmp_path: Path) -> None:
