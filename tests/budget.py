@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 LINES = {  # of code, by folder of the package; florilege: what all folders share
     "training": 5_300,
     "server": 6_450,
-    "calibration": 8_000,
+    "calibration": 8_100,
     "models": 4_900,
     "data": 2_700,
     "plugins": 3_400,

@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from florilege.calibration import metrics as metrics
     from florilege.calibration import rules as rules
     from florilege.calibration import scores as scores
     from florilege.calibration.calibrate.calibrate import calibrate_bundle as calibrate_bundle
@@ -44,7 +45,8 @@ _MODULES = {
     "TopScores": "selection",
     "average_k_threshold": "threshold",
     "calibrate_bundle": "calibrate.calibrate",
-    "rules": None,  # a module of its own
+    "metrics": None,  # a module of its own
+    "rules": None,
     "scores": None,
     "top_k_marginals": "marginals",
 }
