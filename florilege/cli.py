@@ -28,13 +28,13 @@ from florilege.suggestions import suggestion
 from florilege.terminal import between_words, is_step, say
 from florilege.version import own_version
 
-TO_CONTINUE = "stopped; repeat the command to continue\n"
-UNCHANGED = "stopped; nothing was changed\n"
+_TO_CONTINUE = "stopped; repeat the command to continue\n"
+_UNCHANGED = "stopped; nothing was changed\n"
 VERBS = {
     "fit": Command(
         module="florilege.fit.cli",
         about="Photos to a calibrated bundle in one command: all steps below.",
-        if_stopped=TO_CONTINUE,
+        if_stopped=_TO_CONTINUE,
     ),
     "data": Command(
         module="florilege.label_review.cli",
@@ -62,7 +62,7 @@ VERBS = {
     "evaluate": Command(
         module="florilege.calibration.cli",
         about="Measure set sizes and hit rates of a bundle on test photos.",
-        if_stopped=UNCHANGED,
+        if_stopped=_UNCHANGED,
     ),
     "predict": Command(
         module="florilege.server.cli",
@@ -77,18 +77,18 @@ VERBS = {
     "bundle": Command(
         module="florilege.command_line.picture_cli",
         about="Inspect, verify, compare or name bundles.",
-        if_stopped=UNCHANGED,
+        if_stopped=_UNCHANGED,
     ),
     "doctor": Command(
         module="florilege.server.cli",
         about="Report what this installation can do.",
-        if_stopped=UNCHANGED,
+        if_stopped=_UNCHANGED,
     ),
     "demo": Command(
         module="florilege.fit.demo",
         about="Train, calibrate and serve a small model on the built-in flora, or on photos of "
         "flowers.",
-        if_stopped=TO_CONTINUE,
+        if_stopped=_TO_CONTINUE,
     ),
 }
 """The verbs by name; those of plugins follow them."""
@@ -144,7 +144,7 @@ class _LazyVerbs(TyperGroup):
         except KeyboardInterrupt as error:
             if not is_step():
                 verb = verbs().get(str(ctx.invoked_subcommand))  # none yet while it is imported
-                sys.stderr.write(UNCHANGED if verb is None else verb.if_stopped)
+                sys.stderr.write(_UNCHANGED if verb is None else verb.if_stopped)
             raise typer.Exit(130) from error
         except Exception as raised:
             problem = _explained(str(ctx.invoked_subcommand), raised)

@@ -19,7 +19,7 @@ FILE = "feedback.sqlite3"
 NOT_LISTED = "not_listed"
 NOT_AN_ORGANISM = "not_an_organism"
 _ANSWER_ID = re.compile("[0-9a-f]{32}")
-LOCK_WAIT_MS = 2000
+_LOCK_WAIT_MS = 2000
 """For other writers: sixteen votes at once on a slow disk take about a second, SQLite does not
 serve them in order, and a vote that is refused is mostly lost."""
 _RESERVED_PAGES = 64  # beyond the limit, for feedback that withdraws consent
@@ -81,7 +81,7 @@ class FeedbackStore:
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level="IMMEDIATE")
         self._db.row_factory = sqlite3.Row
         try:
-            self._db.execute(f"PRAGMA busy_timeout = {LOCK_WAIT_MS}")  # also to create the tables
+            self._db.execute(f"PRAGMA busy_timeout = {_LOCK_WAIT_MS}")  # also to create the tables
             self._db.executescript(SCHEMA)
             self._db.execute("PRAGMA secure_delete = ON")  # overwrite deleted photos
             (page_bytes,) = self._db.execute("PRAGMA page_size").fetchone()
@@ -135,7 +135,7 @@ class FeedbackStore:
 
 
 @contextmanager
-def open_feedback(folder: Path) -> Iterator["FeedbackReader"]:
+def open_feedback(folder: Path) -> Iterator["_FeedbackReader"]:
     """Open the feedback in a folder for reading, even while a server writes.
 
     Raises:
@@ -150,12 +150,12 @@ def open_feedback(folder: Path) -> Iterator["FeedbackReader"]:
             db.row_factory = sqlite3.Row
             db.execute("PRAGMA query_only = ON")
             db.execute("PRAGMA trusted_schema = OFF")
-            yield FeedbackReader(db)
+            yield _FeedbackReader(db)
     except sqlite3.Error as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
-class FeedbackReader:
+class _FeedbackReader:
     """The rows and photos of a store."""
 
     def __init__(self, db: sqlite3.Connection) -> None:

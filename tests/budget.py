@@ -15,18 +15,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-# Today's figures and room for what a whole machine, learning and people still bring. The last issue
-# of the wave lowers them to what is then there; nobody shortens a test or a comment to fit.
+# Today's figures and 3 %; each release lowers them to what is then there. Nobody shortens a test or
+# a comment to fit.
 LINES = {  # of code, by folder of the package; florilege: what all folders share
-    "training": 5_300,
-    "server": 6_450,
-    "calibration": 8_100,
-    "models": 4_900,
-    "data": 2_700,
-    "plugins": 3_400,
-    "florilege": 3_600,
+    "training": 5_120,
+    "server": 6_570,
+    "calibration": 8_270,
+    "models": 4_820,
+    "data": 2_780,
+    "plugins": 3_080,
+    "florilege": 3_460,
 }
-PUBLIC_NAMES = 1_060
+PUBLIC_NAMES = 1_030
 JAVASCRIPT_LINES = 5_000  # of the page, with and without a server
 WRITTEN_WORDS = 38_000  # of the documentation, without what commands generate
 GENERATED_PAGE = "docs/commands.md"

@@ -36,12 +36,12 @@ def top_k_accuracy(scores: ArrayLike, labels: ArrayLike, k: int) -> float:
 
 def macro_average_k_accuracy(scores: ArrayLike, labels: ArrayLike, lambda_val: float) -> float:
     """Mean of the average-K accuracy of each class, over the classes among the labels."""
-    return class_mean(_threshold_hits(scores, labels, lambda_val), np.asarray(labels))
+    return _class_mean(_threshold_hits(scores, labels, lambda_val), np.asarray(labels))
 
 
 def macro_top_k_accuracy(scores: ArrayLike, labels: ArrayLike, k: int) -> float:
     """Mean of the top-k accuracy of each class, over the classes among the labels."""
-    return class_mean(_top_k_hits(scores, labels, k), np.asarray(labels))
+    return _class_mean(_top_k_hits(scores, labels, k), np.asarray(labels))
 
 
 def mean_set_size(scores: ArrayLike, lambda_val: float) -> float:
@@ -74,7 +74,7 @@ def shot_groups(class_counts: ArrayLike) -> dict[str, NDArray[np.bool_]]:
     return {"few": few, "medium": ~few & ~many, "many": many}
 
 
-def class_mean(hits: NDArray[np.bool_], labels: NDArray[np.int64]) -> float:
+def _class_mean(hits: NDArray[np.bool_], labels: NDArray[np.int64]) -> float:
     """Mean of the hit rate of each class, over the classes among ``labels``."""
     photos = np.bincount(labels)
     hits_by_class = np.bincount(labels, weights=hits)

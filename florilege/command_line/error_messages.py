@@ -14,7 +14,7 @@ from florilege.errors import FlorilegeError
 from florilege.suggestions import did_you_mean, suggestion
 from florilege.terminal import between_words
 
-REMOVED_FLAGS = {
+_REMOVED_FLAGS = {
     "--correct-prior": "calibrate again on labelled photos with the new class frequencies",
     "--feedback-photos-max-bytes": "--feedback-max-bytes limits rows and photos together",
     "--micro-weight": "use --macro-weight with 1 less its value",
@@ -24,7 +24,7 @@ REMOVED_FLAGS = {
 }
 """Alternatives to removed flags."""
 
-HABITUAL_FLAGS = {
+_HABITUAL_FLAGS = {
     "--learning-rate": "--set optimiser.learning_rate=VALUE",
     "--lr": "--set optimiser.learning_rate=VALUE",
     "--model": "--backbone",
@@ -70,9 +70,9 @@ def _unknown_option(context: Any, option: str) -> str | None:
     flags = [name for parameter in context.command.params for name in parameter.opts]
     if option in flags:
         return None
-    if option in REMOVED_FLAGS:
-        return f"{option} was removed: {REMOVED_FLAGS[option]}"
-    ours = HABITUAL_FLAGS.get(option, "")
+    if option in _REMOVED_FLAGS:
+        return f"{option} was removed: {_REMOVED_FLAGS[option]}"
+    ours = _HABITUAL_FLAGS.get(option, "")
     hint = did_you_mean([ours]) if ours.split(" ")[0] in flags else suggestion(option, flags)
     return f"{context.command_path} has no option {option}{hint}"
 

@@ -30,7 +30,7 @@ app = typer.Typer(
 Manifest = Annotated[Path, typer.Option(help="Manifest to write, .csv or .parquet.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 MOST_CLASSES = 40  # rows of the printed table; --json lists all
-MOST_IN_A_STEP = 10  # where this is one of many steps of `florilege fit`
+_MOST_IN_A_STEP = 10  # where this is one of many steps of `florilege fit`
 LONGEST_CLASS = 50  # characters per line; longer names wrap
 PRETRAINED = "timm:tf_efficientnet_lite0"  # the network that is suggested
 MOST_ITEMS = 20  # per warning; errors are listed in full
@@ -225,7 +225,7 @@ def _print_changes(console: Console, report: Report) -> None:
 def _print_classes(report: Report) -> None:
     """Print all classes if there are few, otherwise the rarest."""
     class_ids, title = list(report.counts), ""
-    most = MOST_IN_A_STEP if is_step() else MOST_CLASSES
+    most = _MOST_IN_A_STEP if is_step() else MOST_CLASSES
     if len(class_ids) > most:
         title = f"the {most} rarest of {len(class_ids):,} classes; --json lists all"
         class_ids.sort(key=lambda class_id: sum(report.counts[class_id].values()))

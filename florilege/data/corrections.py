@@ -31,7 +31,7 @@ def with_corrections(listing: Listing, path: Path) -> Listing:
         DataError: The file cannot be read, has other columns or no rows; or names a photo or a
             class that the data lack, or a photo twice with different answers.
     """
-    answers = with_own_names(path, listing.source, photo_names(listing), _read(path))
+    answers = with_own_names(path, listing.source, _photo_names(listing), _read(path))
     corrections = [answer for answer in answers if answer.answer == CORRECTED]
     ids = listing.class_table().ids_of({correction.corrected for correction in corrections})
     unknown = [correction for correction in corrections if correction.corrected not in ids]
@@ -50,7 +50,7 @@ def with_corrections(listing: Listing, path: Path) -> Listing:
     return replace(listing, splits=splits, corrected=changed)
 
 
-def photo_names(listing: Listing) -> set[str]:
+def _photo_names(listing: Listing) -> set[str]:
     """The names of all photos."""
     return {name for records in listing.splits.values() for name in records.names}
 

@@ -17,9 +17,9 @@ from florilege.models.images import Preprocess, load
 Picture = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]
 Grey = NDArray[np.float64]
-Spectrum = NDArray[np.complex128]
+_Spectrum = NDArray[np.complex128]
 
-HASH_SIDE: Final = 32  # pixels of the picture that is hashed
+_HASH_SIDE: Final = 32  # pixels of the picture that is hashed
 LOOK_SIDE: Final = 96  # and of the one that is looked at
 _LOOKED_AT: Final = Preprocess(image_size=LOOK_SIDE)
 _FREQUENCIES: Final = 8  # along each side; with the lowest one they are 64 bits
@@ -38,9 +38,9 @@ _BLUR: Final = 0.5  # pixels
 
 def _cosines() -> Grey:
     """The lowest frequencies of a discrete cosine transform, ``(frequencies, pixels)``."""
-    pixels = np.arange(HASH_SIDE)
+    pixels = np.arange(_HASH_SIDE)
     frequencies = np.arange(_FREQUENCIES)[:, np.newaxis]
-    cosines: Grey = np.cos(np.pi * (2 * pixels + 1) * frequencies / (2 * HASH_SIDE))
+    cosines: Grey = np.cos(np.pi * (2 * pixels + 1) * frequencies / (2 * _HASH_SIDE))
     return cosines
 
 
@@ -64,8 +64,8 @@ def visual_hash(picture: Picture) -> int:
         >>> visual_hash(picture) == visual_hash(picture + 20)
         True
     """
-    fine = LOOK_SIDE // HASH_SIDE
-    small = grey_of(picture).reshape(HASH_SIDE, fine, HASH_SIDE, fine).mean((1, 3))
+    fine = LOOK_SIDE // _HASH_SIDE
+    small = grey_of(picture).reshape(_HASH_SIDE, fine, _HASH_SIDE, fine).mean((1, 3))
     strength = _COSINES @ small @ _COSINES.T
     strength[0, 0] = 0.0  # the brightness
     return int(_BITS[(strength > np.median(strength)).ravel()].sum())
@@ -98,7 +98,7 @@ def agreement(one: Picture, other: Picture) -> float:
     return max(_peak(spectrum, _FINER) for spectrum in spectra[max(0, best - 1) : best + 2])
 
 
-def _peak(spectrum: Spectrum, finer: int) -> float:
+def _peak(spectrum: _Spectrum, finer: int) -> float:
     """The largest correlation over the shifts in a spectrum, by steps of ``1 / finer`` pixels."""
     side, half = len(spectrum) * finer, len(spectrum) // 2
     whole = np.zeros((side, side // 2 + 1), dtype=complex)
@@ -109,7 +109,7 @@ def _peak(spectrum: Spectrum, finer: int) -> float:
     return float(products[np.ix_(shifts, shifts)].max())
 
 
-def _details(grey: Grey) -> Spectrum:
+def _details(grey: Grey) -> _Spectrum:
     """The spectrum of the edges, faded out at the border, with a norm of one.
 
     Flat areas agree in any two photos.
@@ -125,7 +125,7 @@ def _details(grey: Grey) -> Spectrum:
     edges *= window[:, np.newaxis] * window
     edges -= edges.mean()
     norm = float(np.sqrt((edges**2).sum()))
-    spectrum: Spectrum = np.fft.rfft2(edges / norm if norm > 1e-9 else np.zeros_like(edges))
+    spectrum: _Spectrum = np.fft.rfft2(edges / norm if norm > 1e-9 else np.zeros_like(edges))
     return spectrum
 
 

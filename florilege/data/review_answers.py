@@ -15,7 +15,7 @@ CORRECTED: Final = "corrected"
 UNDECIDED: Final = "undecided"
 ANSWERS: Final = (CONFIRMED, CORRECTED, UNDECIDED)
 RANDOM: Final = "random"
-ORDERS: Final = (RANDOM, "doubt", "size")
+_ORDERS: Final = (RANDOM, "doubt", "size")
 COLUMNS: Final = ("photo", "label", "answer", "corrected", "by", "split", "order")
 
 
@@ -84,8 +84,8 @@ def _fault(answer: ReviewAnswer) -> str:
         return "the photo is missing"
     if answer.answer not in ANSWERS:
         return f"answer must be {', '.join(ANSWERS[:2])} or {ANSWERS[2]}, got {answer.answer!r}"
-    if answer.order not in (*ORDERS, ""):
-        return f"order must be {', '.join(ORDERS[:2])} or {ORDERS[2]}, got {answer.order!r}"
+    if answer.order not in (*_ORDERS, ""):
+        return f"order must be {', '.join(_ORDERS[:2])} or {_ORDERS[2]}, got {answer.order!r}"
     if (answer.answer == CORRECTED) != bool(answer.corrected):
         what = "needs a class id" if answer.answer == CORRECTED else "must be empty"
         return f"the column corrected {what} where the answer is {answer.answer!r}"

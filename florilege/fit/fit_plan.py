@@ -18,7 +18,7 @@ from florilege.run_bundle import Words, calibrate_words, run_step
 from florilege.terminal import command, say, warn
 
 DEFAULT_KS: Final = (1, 2, 3, 5)
-WITHOUT_WEIGHTS: Final = ("--recipe", "small-photos")
+_WITHOUT_WEIGHTS: Final = ("--recipe", "small-photos")
 """Flags of training without pretrained weights: a small network, on these photos alone."""
 _CHECK: Final = "data check"
 _JOURNAL: Final = "commands.txt"  # the commands that have ended well, in their order
@@ -146,7 +146,7 @@ def training_words(source: str, backbone: str | None, weights: str | None) -> Se
     """
     if weights == "none":
         network = () if backbone is None else ("--backbone", backbone)
-        return (*WITHOUT_WEIGHTS, *network)
+        return (*_WITHOUT_WEIGHTS, *network)
     if backbone is None and weights is None:
         return training_flags(source)
     flags = pretrained_flags(backbone or PRETRAINED)

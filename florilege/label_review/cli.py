@@ -35,7 +35,7 @@ app.add_typer(_review_app)
 
 PAGE = "review.html"
 Order = Literal["random", "doubt", "size"]
-MOST_OPEN = 20  # open photos that are listed; --json lists all
+_MOST_OPEN = 20  # open photos that are listed; --json lists all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,10 +189,10 @@ def _print_summary(sums: "Summary") -> None:
             f"agreement: {sums.agreement:.1%}, {sums.agreed:,} of the {sums.shared:,} photos that "
             "two people or more decided"
         )
-    for photo in sums.open[:MOST_OPEN]:
+    for photo in sums.open[:_MOST_OPEN]:
         typer.echo(f"open: {photo}")
-    if len(sums.open) > MOST_OPEN:
-        typer.echo(f"and {len(sums.open) - MOST_OPEN:,} more open; --json lists all")
+    if len(sums.open) > _MOST_OPEN:
+        typer.echo(f"and {len(sums.open) - _MOST_OPEN:,} more open; --json lists all")
 
 
 def _write_page(review: _Review, verdicts: Mapping[str, "Verdict"], out: Path) -> int:

@@ -25,8 +25,8 @@ from florilege.models.session import FEATURES, Session
 from florilege.version import installed
 
 Floats = npt.NDArray[np.float32]
-PHOTO_BYTES: Final = 32  # SHA-256 of the bytes of a photo
-_RECORD_BYTES: Final = PHOTO_BYTES + 4
+_PHOTO_BYTES: Final = 32  # SHA-256 of the bytes of a photo
+_RECORD_BYTES: Final = _PHOTO_BYTES + 4
 MOST_BYTES: Final = 8 * 2**30  # of all networks together: 800,000 photos with 1,081 classes
 _RECORDS: Final = "photos.index"
 _WHEELS: Final = ("onnxruntime", "onnxruntime-gpu")
@@ -136,8 +136,8 @@ class OutputStore:
         starts = range(len(self) * _RECORD_BYTES, rows * _RECORD_BYTES, _RECORD_BYTES)
         records = [content[start : start + _RECORD_BYTES] for start in starts]
         self._register(
-            [record[:PHOTO_BYTES] for record in records],
-            [int.from_bytes(record[PHOTO_BYTES:], "little") for record in records],
+            [record[:_PHOTO_BYTES] for record in records],
+            [int.from_bytes(record[_PHOTO_BYTES:], "little") for record in records],
         )
 
     def _register(self, photos: Sequence[bytes], checksums: Sequence[int]) -> None:

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 log = logging.getLogger("florilege.server")
 
-BACKLOG: Final = 2048
+_BACKLOG: Final = 2048
 LOOK_S: Final = 0.2  # how often the thread looks whether it has to stop
 
 
@@ -43,7 +43,7 @@ class Dispatcher:
 
     def start(self) -> None:
         """Listen, and hand out connections from now on."""
-        self._listener.listen(BACKLOG)
+        self._listener.listen(_BACKLOG)
         self._listener.settimeout(LOOK_S)
         self._thread.start()
 

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from florilege.processes.worker_group import WorkerGroup
 
-ANSWER_S: Final = 1.0  # that another worker may take; it only looks into a dictionary
+_ANSWER_S: Final = 1.0  # that another worker may take; it only looks into a dictionary
 Q = TypeVar("Q")
 A = TypeVar("A")
 
@@ -40,7 +40,7 @@ class Peers(Generic[Q, A]):
             with suppress(OSError, EOFError, AuthenticationError):
                 with Client(str(self._address(number)), "AF_UNIX", authkey=self._key) as connection:
                     connection.send(question)
-                    answer: A | None = connection.recv() if connection.poll(ANSWER_S) else None
+                    answer: A | None = connection.recv() if connection.poll(_ANSWER_S) else None
                 if answer is not None:
                     return answer
         return None

@@ -12,7 +12,7 @@ from limits import RateLimitItem
 from florilege.processes.worker_group import WorkerGroup
 
 
-class Window(NamedTuple):
+class _Window(NamedTuple):
     """What a client has asked: whether one more was within its rate, and the times that count."""
 
     within_rate: bool
@@ -26,7 +26,7 @@ class RequestTimes(Protocol):
     def __len__(self) -> int:
         """Clients and rates that are remembered."""
 
-    def add(self, client: str, rate: RateLimitItem) -> Window:
+    def add(self, client: str, rate: RateLimitItem) -> _Window:
         """Count a request, unless the window holds as many as the rate allows."""
 
 
@@ -40,7 +40,7 @@ class TimesInMemory:
     def __len__(self) -> int:
         return len(self._times)
 
-    def add(self, client: str, rate: RateLimitItem) -> Window:
+    def add(self, client: str, rate: RateLimitItem) -> _Window:
         now, window = time.monotonic(), rate.get_expiry()
         times = self._times.setdefault((client, rate), deque())
         self._times.move_to_end((client, rate))
@@ -50,7 +50,7 @@ class TimesInMemory:
         if within_rate:
             times.append(now)
         self._forget_clients(now)
-        return Window(within_rate, len(times), times[0] + window - now)
+        return _Window(within_rate, len(times), times[0] + window - now)
 
     def _forget_clients(self, now: float) -> None:
         while True:
@@ -74,7 +74,7 @@ class TimesInFolder:
     def __len__(self) -> int:
         return len([*self._folder.iterdir()])
 
-    def add(self, client: str, rate: RateLimitItem) -> Window:
+    def add(self, client: str, rate: RateLimitItem) -> _Window:
         name = sha256(f"{client} {rate}".encode()).hexdigest()[:32]
         path = self._folder / f"{rate.get_expiry()}-{name}"
         with self._lock, path.open("ab+", buffering=0) as file:
@@ -89,7 +89,7 @@ class TimesInFolder:
                 file.truncate(0)
                 file.write(times[first:])
             resets_in_s = times[first] + rate.get_expiry() - now
-            return Window(within_rate, len(times) - first, resets_in_s)
+            return _Window(within_rate, len(times) - first, resets_in_s)
 
     def forget(self) -> None:
         """Delete the files of clients whose last request is out of its window."""

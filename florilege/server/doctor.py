@@ -24,14 +24,14 @@ from florilege.models.session import Session
 from florilege.version import installed
 
 PACKAGES = ("florilege", "numpy", "pillow", "pillow-heif", "fastapi", "uvicorn", "pydantic")
-EXTRAS = {
+_EXTRAS = {
     "train": ("torch", "torchvision", "onnx", "onnxscript", "safetensors", "tensorboard"),
     "report": ("matplotlib", "pyarrow"),
     "openvino": ("openvino",),
     "ray": ("ray",),
 }
 RUNTIMES: Final = (Runtime(), Runtime(OPENVINO, "float32"), Runtime(OPENVINO, "bf16"))
-REPETITIONS: Final = 30  # per runtime
+_REPETITIONS: Final = 30  # per runtime
 
 
 def examine() -> dict[str, Any]:
@@ -42,7 +42,7 @@ def examine() -> dict[str, Any]:
     except UsageError as error:
         problems.append(str(error))
     extras = dict[str, dict[str, Any]]()
-    for extra, modules in EXTRAS.items():
+    for extra, modules in _EXTRAS.items():
         missing = [name for name in modules if find_spec(name) is None]
         extras[extra] = {"installed": not missing, "missing": missing}
     return {
@@ -76,7 +76,7 @@ def time_runtimes(bundle: Path) -> list[dict[str, Any]]:
             runs.append((partial(session.logits, image), list[float](), result))
         except UsageError as error:
             result["problem"] = str(error)
-    for _ in range(REPETITIONS):
+    for _ in range(_REPETITIONS):
         for run, seconds, result in runs:
             started = process_time()
             run()

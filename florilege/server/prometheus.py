@@ -17,7 +17,7 @@ from florilege.processes.shared_metrics import registry_of_all
 from florilege.processes.worker_group import WorkerGroup
 from florilege.server.schemas import Model
 
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 BYTES = tuple(float(4**power) for power in range(5, 14))  # 1 KiB to 64 MiB
 SIZES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
 SHARES = tuple(tenth / 10 for tenth in range(1, 11))
@@ -64,13 +64,13 @@ class Metrics:
             "http_requests_total", "Answers by route, method and status.", "route", "method", "code"
         )
         self.http_seconds = histogram(
-            "http_request_duration_seconds", "Time to answer, upload included.", SECONDS, "route"
+            "http_request_duration_seconds", "Time to answer, upload included.", _SECONDS, "route"
         )
         self.http_bytes = histogram("http_request_size_bytes", "Bytes of each request body.", BYTES)
         self.in_progress = gauge("requests_in_progress", "Requests not answered yet.", "livesum")
         self.queue_depth = computed("queue_depth", "Photos waiting or in progress.")
         self.stage_seconds = histogram(
-            "stage_duration_seconds", "Time by stage of one request.", SECONDS, "stage"
+            "stage_duration_seconds", "Time by stage of one request.", _SECONDS, "stage"
         )
         self.rejected = counter(
             "rejected_total", "Requests refused and photos rejected, by reason.", "reason"

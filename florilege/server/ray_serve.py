@@ -14,7 +14,7 @@ from florilege.server.engine import MAX_QUEUE
 from florilege.server.process import log_to_stderr
 from florilege.server.settings import Settings
 
-SINGLE_WRITER: Final = ("feedback_store", "watch_state")  # paths that only one process may write
+_SINGLE_WRITER: Final = ("feedback_store", "watch_state")  # paths that only one process may write
 
 
 def application(arguments: dict[str, Any]) -> Any:
@@ -30,7 +30,7 @@ def application(arguments: dict[str, Any]) -> Any:
     settings = Settings(**{"threads": 1, **arguments})
     if settings.workers != 1:
         raise UsageError("workers: Ray Serve has replicas instead; set their number there")
-    if shared := [name for name in SINGLE_WRITER if getattr(settings, name) is not None]:
+    if shared := [name for name in _SINGLE_WRITER if getattr(settings, name) is not None]:
         raise UsageError(
             f"{', '.join(shared)}: each process needs its own, and replicas of Ray Serve would "
             "share it; leave it out, or run `florilege serve`"

@@ -24,9 +24,9 @@ from florilege.server.settings import Settings
 
 log = logging.getLogger("florilege.server")
 
-Fingerprint = tuple[int | str, ...] | None
+_Fingerprint = tuple[int | str, ...] | None
 """Tells a file or a folder from a changed one; None if there is none."""
-Fingerprints = dict[Path, Fingerprint]
+Fingerprints = dict[Path, _Fingerprint]
 
 
 class Reloader:
@@ -155,7 +155,7 @@ class WatchedFiles:
     def __init__(self, settings: Settings) -> None:
         self._bundle, self._lists = BundleFolder(settings.bundle), settings.lists
         self._keys = [] if settings.keys_file is None else [settings.keys_file]
-        self._manifest: Fingerprint = None  # of the `bundle.json` that names
+        self._manifest: _Fingerprint = None  # of the `bundle.json` that names
         self._names: Sequence[str] = ()  # these files
         self._known: Fingerprints = {}  # of what is served, or was refused
         self._latest: Fingerprints = {}  # when they were last looked at
@@ -201,7 +201,7 @@ class WatchedFiles:
         return [manifest, *(self._bundle.path / name for name in self._names)]
 
 
-def _fingerprint(path: Path) -> Fingerprint:
+def _fingerprint(path: Path) -> _Fingerprint:
     try:
         status = path.stat()
     except OSError:

@@ -21,11 +21,11 @@ from florilege.server.http.request import GUARDS, read_body
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import ClassDetails, ClassList, Health, RequestModel
 
-PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 MAX_FEEDBACK_BYTES = 8192
 MAX_IDEMPOTENCY_KEY_LENGTH = 200
 
-FEEDBACK = body_of({"application/json": {"schema": FeedbackBody.model_json_schema()}})
+_FEEDBACK = body_of({"application/json": {"schema": FeedbackBody.model_json_schema()}})
 _IdempotencyKey = Annotated[
     str | SkipJsonSchema[None],
     Header(
@@ -162,7 +162,7 @@ def _chain(request: Request, lang: str | None) -> list[str]:
     "/v1/feedback",
     status_code=202,
     response_model=FeedbackReceipt,
-    openapi_extra=FEEDBACK,
+    openapi_extra=_FEEDBACK,
     responses=problem_responses(
         *COMMON_PROBLEMS,
         *(Code.MALFORMED_REQUEST, Code.ANSWER_NOT_FOUND, Code.CLASS_NOT_FOUND),
@@ -224,7 +224,7 @@ async def readyz(request: Request) -> Health:
 async def metrics(request: Request) -> Response:
     """Return all metrics in the Prometheus text format."""
     engine: Engine = request.app.state.engine
-    return Response(await engine.reports.run(engine.metrics.text), media_type=PROMETHEUS)
+    return Response(await engine.reports.run(engine.metrics.text), media_type=_PROMETHEUS)
 
 
 @operations.get("/openapi.json", include_in_schema=False)

@@ -33,12 +33,12 @@ MAY_CHANGE: Final = (
 _WHOLE = BeforeValidator(lambda x: int(x) if isinstance(x, float) and x.is_integer() else x)
 Whole = Annotated[int, _WHOLE]
 Count = Annotated[int, Field(ge=0), _WHOLE]
-AtLeastOne = Annotated[int, Field(ge=1), _WHOLE]
+_AtLeastOne = Annotated[int, Field(ge=1), _WHOLE]
 Text = Annotated[str, BeforeValidator(lambda x: str(x) if isinstance(x, Path) else x)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
 Spread = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _ALIASES: Final = {"imagenet": "pretrained", "none": None}  # of `weights`
-InitialWeights = Annotated[
+_InitialWeights = Annotated[
     Text | None, BeforeValidator(lambda x: _ALIASES.get(x, x) if isinstance(x, str) else x)
 ]
 Border = Literal["reflected", "black"]
@@ -90,7 +90,7 @@ class _ValidationConfig(SettingsGroup):
     best classes, averaged over photos or, with `macro`, over classes."""
     k: float = Field(default=3.0, ge=1, allow_inf_nan=False)
     """K of the metric, lowered to the number of classes minus one if larger; whole for `top_k`."""
-    patience: AtLeastOne | None = None
+    patience: _AtLeastOne | None = None
     """Stop after this many epochs without improvement; null trains to the end."""
 
     @model_validator(mode="after")
@@ -110,7 +110,7 @@ class _CheckpointConfig(SettingsGroup):
 
     every_seconds: Positive = 120.0
     """Write `last.pt` at the first step after this many seconds."""
-    every_steps: AtLeastOne | None = None
+    every_steps: _AtLeastOne | None = None
     """Write `last.pt` after this many steps too."""
 
 
@@ -126,7 +126,7 @@ class TrainConfig(SettingsGroup):
     """Any torchvision classification network, `densenet40_40`, `resnet18_small`, `tiny`,
     `tiny_patches`; timm's: `timm:NAME[.tag]`, `timm:hf-hub:ORG/MODEL`,
     `timm:local-dir:FOLDER`; or your own: `package.module:function`."""
-    weights: InitialWeights = None
+    weights: _InitialWeights = None
     """Initial weights: `pretrained` (those published for the backbone, downloaded once; the default
     with `freeze`), a file of weights, the folder of a run or a bundle, or none."""
     freeze: Literal["backbone"] | None = None
@@ -164,7 +164,7 @@ class TrainConfig(SettingsGroup):
     crop_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     """Side of the centre crop in evaluation, as a share of the short side; null is the network's
     own, 1 for the flora and CIFAR-100."""
-    mean: Annotated[tuple[Finite, Finite, Finite], Field(strict=False)] | None = None
+    mean: Annotated[tuple[_Finite, _Finite, _Finite], Field(strict=False)] | None = None
     """Mean that the network subtracts from red, green and blue, values of 0 to 1; null is the
     network's own, on CIFAR-100 that of the data unless `weights` is `pretrained` or a file."""
     std: Annotated[tuple[Spread, Spread, Spread], Field(strict=False)] | None = None
@@ -179,7 +179,7 @@ class TrainConfig(SettingsGroup):
     the initial weights."""
     batch_size: Whole = Field(default=64, ge=2)
     """Pictures per batch, over all processes that train together."""
-    accumulate: AtLeastOne = 1
+    accumulate: _AtLeastOne = 1
     """Batches per optimiser step; their gradients add up to that of one large batch."""
     seed: Whole = Field(default=0, ge=0, lt=2**63)
     """Seed of weights, order and augmentation."""

@@ -27,9 +27,9 @@ from florilege.training.recipes import RECIPES
 from florilege.training.run_folder import RunFolder
 from florilege.version import own_version
 
-MACHINE_SETTINGS: Final = ("workers", "cache_mb", "picture_cache", "features")
+_MACHINE_SETTINGS: Final = ("workers", "cache_mb", "picture_cache", "features")
 """Settings that may differ between the processes that train one network."""
-FEW_PHOTOS: Final = 10_000
+_FEW_PHOTOS: Final = 10_000
 
 
 def open_data(config: TrainConfig, splits: Sequence[str]) -> Dataset:
@@ -62,7 +62,7 @@ def _with_choosing_part(dataset: Dataset) -> Dataset:
 def facts(config: TrainConfig, dataset: Dataset, resumed: RunFolder | None) -> dict[str, object]:
     """What all processes must share, by its name in a message."""
     plain = config.to_plain()
-    settings = {name: value for name, value in plain.items() if name not in MACHINE_SETTINGS}
+    settings = {name: value for name, value in plain.items() if name not in _MACHINE_SETTINGS}
     pictures = {f"{name} data": _digest(split) for name, split in dataset.splits.items()}
     state = "new" if resumed is None else "without checkpoint"
     if resumed is not None and resumed.last.is_file():
@@ -116,7 +116,7 @@ def notes_on_start(config: TrainConfig, dataset: Dataset, *, on_gpu: bool) -> It
             f"about {(size / enough) ** 2:.1f} times less work"
         )
     photos = len(dataset.split("train"))
-    if on_gpu and photos < FEW_PHOTOS and config.epochs:
+    if on_gpu and photos < _FEW_PHOTOS and config.epochs:
         yield from _note_on_decay(config, photos)
     pretrained = architecture(config.backbone).megabytes
     if pretrained is not None and "weights" not in config.model_fields_set and config.epochs:

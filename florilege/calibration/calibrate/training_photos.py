@@ -34,7 +34,7 @@ MOST_PHOTOS = 1000
 work of a server, 0.1 ms per photo with 1,000, grows in proportion."""
 
 
-UNCOMPARED = "the run is of an older version: copies of its photos in other bytes are not known"
+_UNCOMPARED = "the run is of an older version: copies of its photos in other bytes are not known"
 _REMEDY = "copy or export the bundle again"
 
 
@@ -106,7 +106,7 @@ class PhotoOverlap(NamedTuple):
                 "bytes, resized, re-encoded or cropped: `florilege data check` names them"
             )
         elif self.near_copies is None and train is not None:
-            lines.append(UNCOMPARED)
+            lines.append(_UNCOMPARED)
         return lines
 
 

@@ -102,7 +102,7 @@ def _densenet40_40() -> tuple[nn.Module, int]:
     return network, features
 
 
-SMALL_NETWORKS: Final[dict[str, Callable[[], tuple[nn.Module, int]]]] = {
+_SMALL_NETWORKS: Final[dict[str, Callable[[], tuple[nn.Module, int]]]] = {
     "densenet40_40": _densenet40_40,
     "resnet18_small": _resnet18_small,
     "tiny": _tiny,
@@ -114,7 +114,7 @@ def available() -> list[str]:
     """The names of our small networks and torchvision's classifiers, sorted."""
     from torchvision import models  # lazy: it takes seconds, and our own networks do not need it
 
-    return sorted({*SMALL_NETWORKS, *models.list_models(module=models)})
+    return sorted({*_SMALL_NETWORKS, *models.list_models(module=models)})
 
 
 def architecture(name: str) -> Architecture:
@@ -128,7 +128,7 @@ def architecture(name: str) -> Architecture:
         >>> [architecture(name).normalises for name in ("vgg11_bn", "vgg11")]
         [True, False]
     """
-    if name in SMALL_NETWORKS:
+    if name in _SMALL_NETWORKS:
         return _SmallNetwork(name)
     if is_extension(name):
         return _Extension(name)
@@ -154,7 +154,7 @@ def _nearest(name: str) -> list[str]:
 
 class _SmallNetwork(Architecture):
     def backbone(self, image_size: int | None) -> Backbone:
-        return (*SMALL_NETWORKS[self.name](), ())
+        return (*_SMALL_NETWORKS[self.name](), ())
 
 
 class _Extension(Architecture):

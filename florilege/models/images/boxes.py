@@ -15,7 +15,7 @@ from florilege.models.images.parts import PartCounter
 from florilege.models.images.sniff import DamagedImage
 
 _ONCE: Final = frozenset(b"pitm iloc iinf iprp iref idat".split())  # in a meta box
-Property = tuple[bytes, bytes]  # name and content
+_Property = tuple[bytes, bytes]  # name and content
 
 
 class Box(NamedTuple):
@@ -33,7 +33,7 @@ class Item:
 
     type: bytes = b""
     type_at: int = 0  # where in the file
-    properties: list[Property] = field(default_factory=list)
+    properties: list[_Property] = field(default_factory=list)
     content: bytes | memoryview = b""
     parts: list[int] = field(default_factory=list)  # the items that it is derived from
 
@@ -162,7 +162,7 @@ def _locations(
 
 def _properties(
     data: bytes, at: int, end: int, count: PartCounter
-) -> Iterator[tuple[int, list[Property]]]:
+) -> Iterator[tuple[int, list[_Property]]]:
     """The properties of each item that has any."""
     inside = list(count(boxes(data, at, end)))
     lists = [list(count(boxes(data, box.start, box.end))) for box in inside if box.name == b"ipco"]

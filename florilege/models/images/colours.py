@@ -18,7 +18,7 @@ MOST_BYTES: Final = (
     1 << 20
 )  # of a profile; those of phones have 500, those of scanners up to 600,000
 COLOUR_MODES: Final = frozenset(("RGB", "RGBA", "P", "PA"))  # of decoded pictures
-ROUNDING: Final = 2
+_ROUNDING: Final = 2
 """Grey levels that a profile may change and still be one of sRGB: some round their curves."""
 
 # Primaries of ITU-T H.273 as red, green and blue in XYZ, adapted to D50 as profiles want them.
@@ -50,7 +50,7 @@ def _transform(profile: bytes) -> ImageCms.ImageCmsTransform | None:
     colours = np.stack(np.meshgrid(levels, levels, levels), axis=-1).reshape(1, -1, 3)
     converted = np.asarray(transform.apply(Image.fromarray(colours)))
     change = np.abs(converted.astype(int) - colours)
-    return transform if change.max() > ROUNDING else None
+    return transform if change.max() > _ROUNDING else None
 
 
 def profile_of_png(chunk: bytes, codes: bytes) -> bytes:

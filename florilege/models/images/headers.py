@@ -23,7 +23,7 @@ from florilege.models.images.sniff import DamagedImage, Kind, OversizedImage, sn
 _CONTAINERS: Final = frozenset(b"mdia minf stbl".split())
 
 
-def read_tracks(data: bytes, count: PartCounter) -> Iterator[Item]:
+def _read_tracks(data: bytes, count: PartCounter) -> Iterator[Item]:
     """The first picture of each track, as an item of a still picture; decoders show no other.
 
     Raises:
@@ -320,7 +320,7 @@ def _read_items(data: bytes, kind: Kind) -> Header:
     items, primary = read_items(data, count)
     width, height = largest_size(items, count)
     if kind == "avif":  # the decoder of HEIC shows items alone
-        first_pictures = dict(enumerate(read_tracks(data, count)))
+        first_pictures = dict(enumerate(_read_tracks(data, count)))
         sizes = (width, height), largest_size(first_pictures, count)
         width, height = max(sizes, key=lambda size: size[0] * size[1])
     pixels = bytearray(data)

@@ -22,9 +22,9 @@ LARGEST_MODEL: Final = 1_000_000_000
 """Bytes of a network; a browser has 4 GB for it, its copies and activations, a phone less."""
 MOST_KEPT: Final = 10_000_000
 """Bytes to fetch at the first visit besides the network; thumbnails beyond it are left out."""
-MOST_PHOTO_BYTES: Final = 500_000_000
+_MOST_PHOTO_BYTES: Final = 500_000_000
 """For the photos of one plant; they stay on the device."""
-DOWNLOAD_DEADLINE_S: Final = 600.0
+_DOWNLOAD_DEADLINE_S: Final = 600.0
 """For the first photo, which waits until the network is downloaded."""
 THUMBNAILS: Final = "thumbnails/"
 PICTURES: Final = "pictures/"  # to compare with: fetched when somebody does
@@ -87,8 +87,8 @@ def _card(pipeline: Pipeline) -> dict[str, Any]:
     settings = Settings(
         bundle=pipeline.bundle.path,
         max_pixels=pipeline.max_pixels,
-        max_body_bytes=MOST_PHOTO_BYTES,
-        upload_deadline_s=DOWNLOAD_DEADLINE_S,
+        max_body_bytes=_MOST_PHOTO_BYTES,
+        upload_deadline_s=_DOWNLOAD_DEADLINE_S,
     )
     card = model_card(pipeline, settings).model_dump(mode="json", by_alias=True)
     return {**card, "provider": "onnxruntime-web"}

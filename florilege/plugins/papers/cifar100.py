@@ -33,7 +33,7 @@ _VAL_SHARE = 10  # one train picture in ten of each class becomes val, which lea
 _VAL_SEED = 0
 
 
-def find_cifar100(root: Path) -> Path | None:
+def _find_cifar100(root: Path) -> Path | None:
     """The folder with the three pickles: ``root``, or the folder of the archive inside it.
 
     Raises `DataError` if a folder named as in the archive lacks one of them.
@@ -49,7 +49,7 @@ def find_cifar100(root: Path) -> Path | None:
 
 def pictures_of_cifar100(path: Path) -> OwnPictures | None:
     """The side and the colours of its pictures; None for another folder."""
-    return OwnPictures(SIDE, MEAN, STD) if find_cifar100(path) else None
+    return OwnPictures(SIDE, MEAN, STD) if _find_cifar100(path) else None
 
 
 def list_cifar100(path: Path, source: str) -> Listing | None:
@@ -57,7 +57,7 @@ def list_cifar100(path: Path, source: str) -> Listing | None:
 
     Raises `DataError` if a file is damaged, or holds anything but arrays and plain values.
     """
-    root = find_cifar100(path)
+    root = _find_cifar100(path)
     if root is None:
         return None
     meta = _load(root / "meta")

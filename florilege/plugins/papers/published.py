@@ -95,7 +95,7 @@ class PublishedRecipe(Recipe):
         return "; ".join(f"{name} {', '.join(words)}" for name, words in values.items())
 
 
-def read_tables() -> dict[str, PublishedRecipe]:
+def _read_tables() -> dict[str, PublishedRecipe]:
     """The recipes of all tables by name, in the order of the file."""
     plain = read_yaml(_FOLDER / "papers.yaml")
     recipes: dict[str, PublishedRecipe] = {}
@@ -181,7 +181,7 @@ def _filled(plain: Any, values: Plain) -> Any:
             return plain
 
 
-PAPERS: Final[Mapping[str, PublishedRecipe]] = read_tables()
+PAPERS: Final[Mapping[str, PublishedRecipe]] = _read_tables()
 """The recipes of all tables by name."""
 
 

@@ -162,7 +162,7 @@ class PlantNetListedSpecies(_PlantNetModel):
         )
 
 
-class SpeciesTable:
+class _SpeciesTable:
     """The classes of a model as `PlantNetListedSpecies`, each written once per language."""
 
     def __init__(self, taxa: TaxonTable) -> None:
@@ -176,12 +176,12 @@ class SpeciesTable:
         )
 
 
-_TABLES: Final = WeakKeyDictionary[TaxonTable, SpeciesTable]()
+_TABLES: Final = WeakKeyDictionary[TaxonTable, _SpeciesTable]()
 
 
-def species_table(taxa: TaxonTable) -> SpeciesTable:
+def species_table(taxa: TaxonTable) -> _SpeciesTable:
     """The table of a model's classes, made once and freed with them."""
-    return _TABLES.setdefault(taxa, SpeciesTable(taxa))
+    return _TABLES.setdefault(taxa, _SpeciesTable(taxa))
 
 
 def _species_of(classes: ClassTable, class_id: str, language: str) -> bytes:

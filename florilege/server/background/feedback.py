@@ -34,11 +34,11 @@ from florilege.server.settings import Settings, writable_folder
 
 log = logging.getLogger("florilege.server")
 
-SPECIAL_CLASSES = (NOT_LISTED, NOT_AN_ORGANISM)  # accepted instead of the id of a class
+_SPECIAL_CLASSES = (NOT_LISTED, NOT_AN_ORGANISM)  # accepted instead of the id of a class
 QUERY = ("images", "rule", "k", "coverage", "guarantee", "list")  # the fields that are stored
 MAX_ANSWERS = 10_000
 MAX_WAITING = 16  # two seconds each if another process locks the store
-BUSY_RETRY_S = 10  # feedback may wait; a photo's client is asked to come back in a second
+_BUSY_RETRY_S = 10  # feedback may wait; a photo's client is asked to come back in a second
 MAX_SIDE = 2048  # pixels of the longer side of a photo: more than any of our networks uses
 QUALITY = 90
 
@@ -122,7 +122,7 @@ class Feedback:
             limit=MAX_WAITING,
             timeout_s=settings.queue_timeout_s,
             refusal=Code.FEEDBACK_NOT_STORED,
-            retry_after=BUSY_RETRY_S,
+            retry_after=_BUSY_RETRY_S,
         )
         workers = 1 if group is None else group.count
         self.answers: RecentItems[_RecentAnswer] = RecentItems(MAX_ANSWERS // workers)
@@ -222,7 +222,7 @@ class Feedback:
         if outcome is not None:
             self._photos_counted.labels(outcome).inc()
         hit = "hit" if row["in_set"] else "miss"
-        self._counted.labels(class_id if class_id in SPECIAL_CLASSES else hit).inc()
+        self._counted.labels(class_id if class_id in _SPECIAL_CLASSES else hit).inc()
         return _receipt(row)
 
     def _recall(self, answer_id: str) -> _Recalled | None:
@@ -246,12 +246,12 @@ class Feedback:
             )
         members = json.loads(answer["members"])
         classes = pipeline.bundle.classes.index_of if recalled is None else recalled.class_ids
-        accepted = (*SPECIAL_CLASSES, *members)
+        accepted = (*_SPECIAL_CLASSES, *members)
         if body.class_id not in accepted and body.class_id not in classes:
             raise Problem(
                 Code.CLASS_NOT_FOUND,
                 f"no class has the id {body.class_id[:80]!r}; /v1/classes lists all; or use "
-                f"{SPECIAL_CLASSES[0]} or {SPECIAL_CLASSES[1]}",
+                f"{_SPECIAL_CLASSES[0]} or {_SPECIAL_CLASSES[1]}",
             )
         return answer, members
 

@@ -18,8 +18,8 @@ from florilege.server.problems import Code, Problem
 
 NAME: Final = re.compile(r"[\w.@-]{1,64}")
 SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
-KEY_HINT: Final = "send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
-SITE_BITS: Final = 64  # of an IPv6 address; one client has all addresses of this network
+_KEY_HINT: Final = "send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
+_SITE_BITS: Final = 64  # of an IPv6 address; one client has all addresses of this network
 
 
 class RateCounter:
@@ -87,12 +87,12 @@ class ApiKeys:
         if not key_text:
             raise Problem(
                 Code.KEY_MISSING,
-                f"this server requires a key: {KEY_HINT}",
+                f"this server requires a key: {_KEY_HINT}",
                 headers={"WWW-Authenticate": "Bearer"},
             )
         key = self._by_hash.get(hashlib.sha256(key_text).hexdigest())
         if key is None:
-            raise Problem(Code.KEY_UNKNOWN, f"this key is wrong or no longer valid; {KEY_HINT}")
+            raise Problem(Code.KEY_UNKNOWN, f"this key is wrong or no longer valid; {_KEY_HINT}")
         return key.name, {} if key.rate is None else self._rates.count(key.rate, key.name)
 
 
@@ -157,4 +157,4 @@ def client_of(request: Request) -> str:
         return host
     if address.version == 4:
         return host
-    return str(ipaddress.ip_network((address, SITE_BITS), strict=False))
+    return str(ipaddress.ip_network((address, _SITE_BITS), strict=False))

@@ -23,7 +23,7 @@ from florilege.server.http.model_card import ModelCard, model_card
 from florilege.server.recent_items import RecentItems
 from florilege.server.settings import Settings
 
-MEDIA_TYPES = {
+_MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -31,13 +31,13 @@ MEDIA_TYPES = {
     "png": "image/png",
     "webmanifest": "application/manifest+json",
 }
-COMPRESSED: Final = ("text/", "application/", "image/svg+xml")
+_COMPRESSED: Final = ("text/", "application/", "image/svg+xml")
 LIST_BYTES: Final = 16 * 2**20  # of cached lists; one of 10,000 classes has 3 MB
 OWN_BYTES: Final = 1000  # of a cached list beside its body; most searches match next to nothing
 # A list of 3 MB keeps the event loop for 8 ms when it is written at once; beside 32 such clients, a
 # photo waits for all of them, several times. A part of this size takes a tenth of a millisecond.
 PART_BYTES: Final = 2**16
-MAX_AGE: Final = "max-age=3600"  # of a picture; pages show the same few again and again
+_MAX_AGE: Final = "max-age=3600"  # of a picture; pages show the same few again and again
 
 
 class CachedResponse:
@@ -48,7 +48,7 @@ class CachedResponse:
     ) -> None:
         self._body, self._media_type, self._control = body, media_type, control
         self._hash = hashlib.sha256(body).hexdigest()[:32]
-        zips = media_type.startswith(COMPRESSED) and len(body) >= LEAST_BYTES
+        zips = media_type.startswith(_COMPRESSED) and len(body) >= LEAST_BYTES
         self._zipped = compress(body, ONCE) if zips else None
         self.size = len(body) + len(self._zipped or b"")
 
@@ -90,7 +90,7 @@ def page_router() -> APIRouter:
     pages = page_files()
     pages[SERVICE_WORKER] = service_worker(pages)
     for name, content in pages.items():
-        page = CachedResponse(content, MEDIA_TYPES[name.rpartition(".")[2]])
+        page = CachedResponse(content, _MEDIA_TYPES[name.rpartition(".")[2]])
         for path in (f"/{name}", *(["/"] if name == "index.html" else [])):
             router.add_api_route(path, page.send, methods=["GET", "HEAD"], response_class=Response)
     return router
@@ -112,7 +112,7 @@ class BundleInfo:
         self.pictures = pipeline.bundle.open_pictures()
         self._look_alikes = read_look_alikes(pipeline.bundle)
         self.thumbnails = {
-            name: CachedResponse(picture, "image/jpeg", MAX_AGE)
+            name: CachedResponse(picture, "image/jpeg", _MAX_AGE)
             for name, picture in pipeline.bundle.read_thumbnails().items()
         }
 
@@ -127,7 +127,7 @@ class BundleInfo:
             return self.thumbnails.get(class_id)
         if not 1 <= number <= len(self.pictures.credits(class_id)):
             return None
-        return CachedResponse(self.pictures.read(class_id, number - 1), "image/jpeg", MAX_AGE)
+        return CachedResponse(self.pictures.read(class_id, number - 1), "image/jpeg", _MAX_AGE)
 
     def known_languages(self, languages: Sequence[str]) -> tuple[str, ...]:
         """Those in which a class has a name: the others give the same lists."""

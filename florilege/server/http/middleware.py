@@ -27,9 +27,9 @@ from florilege.server.prometheus import Metrics
 
 log = logging.getLogger("florilege.server")
 
-REQUEST_ID = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-REFUSED_EARLY = frozenset({401, 403, 408, 413, 429, 503})
+_REFUSED_EARLY = frozenset({401, 403, 408, 413, 429, 503})
 LINGER_S = 2.0
 LINGER_BYTES = 512 * 2**20
 PIECE_BYTES = 128 * 1024
@@ -83,7 +83,7 @@ class _Exchange:
         self.headers = headers = Headers(scope=scope)
         self.id = secrets.token_hex(16)  # ours: two callers may send the same X-Request-Id
         callers_id = headers.get("x-request-id", "")
-        self.request_id = callers_id if REQUEST_ID.fullmatch(callers_id) else self.id
+        self.request_id = callers_id if _REQUEST_ID.fullmatch(callers_id) else self.id
         scope.setdefault("state", {}).update(id=self.id, request_id=self.request_id, key=None)
         self.status: int | None = None
         announced = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
@@ -120,7 +120,7 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self.closes = not self.body_ended and self.status in REFUSED_EARLY
+            self.closes = not self.body_ended and self.status in _REFUSED_EARLY
             self._add_headers(message)
             await self._send(message)
         elif self.closes and not message.get("more_body", False):

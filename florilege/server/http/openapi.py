@@ -18,13 +18,16 @@ COMMON_PROBLEMS = (
     *(Code.UNKNOWN_PARAMETER, Code.INVALID_PARAMETER, Code.KEY_MISSING, Code.KEY_UNKNOWN),
     *(Code.RATE_LIMITED, Code.HEADERS_TOO_LARGE, Code.INTERNAL_ERROR),
 )
-RETRY_AFTER = {"description": "Seconds to wait before trying again.", "schema": {"type": "integer"}}
+_RETRY_AFTER = {
+    "description": "Seconds to wait before trying again.",
+    "schema": {"type": "integer"},
+}
 _PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
 KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
-KEY_IN_ADDRESS = {"query": {"type": "apiKey", "in": "query", "name": "api-key"}}
+_KEY_IN_ADDRESS = {"query": {"type": "apiKey", "in": "query", "name": "api-key"}}
 """Also accepted by the `/v2/` routes, which follow another service's API."""
 
 PHOTO = {"type": "string", "format": "binary"}
@@ -58,7 +61,7 @@ def problem_responses(*codes: Code) -> dict[int | str, Any]:
         texts[code.status].append(f"`{code}`: {code.summary.lower()}.")
     return {
         status: {"description": " ".join(text), "content": _PROBLEM}
-        | ({"headers": {"Retry-After": RETRY_AFTER}} if status in (429, 503) else {})
+        | ({"headers": {"Retry-After": _RETRY_AFTER}} if status in (429, 503) else {})
         for status, text in texts.items()
     }
 
@@ -90,7 +93,7 @@ def _add_keys(document: dict[str, Any]) -> None:
     used = dict[str, Any]()
     for path, operations in document["paths"].items():
         if path.startswith(("/v1/", "/v2/")):
-            schemes = KEYS if path.startswith("/v1/") else {**KEY_IN_ADDRESS, **KEYS}
+            schemes = KEYS if path.startswith("/v1/") else {**_KEY_IN_ADDRESS, **KEYS}
             used |= schemes
             for operation in operations.values():
                 operation["security"] = [{name: []} for name in schemes]

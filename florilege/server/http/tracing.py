@@ -15,7 +15,7 @@ from florilege.errors import install_hint
 log = logging.getLogger("florilege.server")
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})
+_UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})
 
 
 class RequestTracer:
@@ -38,7 +38,7 @@ class RequestTracer:
     ) -> None:
         """Add a request that ends now; ``stages`` are the seconds of its last stages, in order."""
         method, route, status = fields["method"], fields["route"], fields["status"]
-        if route in UNTRACED:
+        if route in _UNTRACED:
             return
         end = time_ns()
         attributes = {

@@ -18,7 +18,7 @@ from florilege.processes.worker_group import WorkerGroup
 MAX_DECODING_PIXELS = 100_000_000
 SMALL_SHARE = 50
 CHECK_EVERY_S = 0.5
-ASK_EVERY_S = 0.02
+_ASK_EVERY_S = 0.02
 """Threads of one process wake each other; what another worker gives back has to be looked for."""
 
 
@@ -58,7 +58,7 @@ class PixelBudget:
             self._turns.append(turn)
             try:
                 while self._turns[0] is not turn or not self._take(pixels):
-                    self._changed.wait(CHECK_EVERY_S if self._single else ASK_EVERY_S)
+                    self._changed.wait(CHECK_EVERY_S if self._single else _ASK_EVERY_S)
                     check()
             finally:
                 if self._turns[0] is turn:

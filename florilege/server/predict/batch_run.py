@@ -35,7 +35,7 @@ from florilege.server.problems import Problem
 from florilege.terminal import say
 from florilege.version import own_version
 
-WRITERS: Final[dict[str, Convert]] = {
+_WRITERS: Final[dict[str, Convert]] = {
     "csv": formats.write_csv,
     "parquet": formats.write_parquet,
 }
@@ -109,7 +109,7 @@ def predict_batch(
 def _converter(batch: BatchSettings, observations: Sequence[Observation]) -> Convert | None:
     """The function that converts lines to the output; None if the lines are the output."""
     form = output_formats().get(batch.form)
-    return WRITERS.get(batch.form) if form is None else form.writer(batch, observations)
+    return _WRITERS.get(batch.form) if form is None else form.writer(batch, observations)
 
 
 def _check_possible(pipeline: Pipeline, query: BatchQuery, batch: BatchSettings) -> None:

@@ -46,9 +46,9 @@ COLUMNS: dict[str, str] = {
     "tiles": "int64",
 }
 """The columns of CSV and Parquet, with their Arrow types: one row for each class listed."""
-OF_RESULT = ("rank", "class_id", "score", "in_set", "top_k_probability")
-OF_TAXON = ("scientific_name", "genus", "family")
-OF_SET = ("rule", "k", "coverage", "guarantee", "lambda", "none_of_these", "calibrated")
+_OF_RESULT = ("rank", "class_id", "score", "in_set", "top_k_probability")
+_OF_TAXON = ("scientific_name", "genus", "family")
+_OF_SET = ("rule", "k", "coverage", "guarantee", "lambda", "none_of_these", "calibrated")
 
 Row = dict[str, Any]
 SUSPECT: Final = ("suspect", "rejected")  # verdicts on photos that look unlike the known ones
@@ -67,7 +67,7 @@ def _rows(line: Line) -> list[Row]:
     if line["error"] is not None:
         return [row | {"error": line["error"]["code"], "detail": line["error"]["detail"]}]
     model, rejection = line["model"], line["rejection"]
-    row |= {name: line["set"][name] for name in OF_SET} | {"set_size": line["set"]["size"]}
+    row |= {name: line["set"][name] for name in _OF_SET} | {"set_size": line["set"]["size"]}
     row |= {"verdict": rejection["verdict"], "familiarity": rejection["value"]}
     row["model"] = f"{model['name']} {model['version']}"
     row["calibration_id"] = model["calibration_id"]
@@ -78,8 +78,8 @@ def _class_cells(result: dict[str, Any]) -> Row:
     taxon = result["taxon"]
     names = taxon["common_names"]
     return {
-        **{name: result[name] for name in OF_RESULT},
-        **{name: taxon[name] for name in OF_TAXON},
+        **{name: result[name] for name in _OF_RESULT},
+        **{name: taxon[name] for name in _OF_TAXON},
         "common_name": names[0]["name"] if names else None,
         "gbif": taxon["ids"]["gbif"],
         "tiles": result.get("tiles"),

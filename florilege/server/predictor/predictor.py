@@ -65,7 +65,7 @@ class QueryKeywords(TypedDict, total=False):
     min_score: float | None
 
 
-def with_keywords(method: Method) -> Method:
+def _with_keywords(method: Method) -> Method:
     """Name the keywords of a method in its signature, for ``help`` and for shells.
 
     Editors and type checkers read them from ``Unpack[QueryKeywords]``; at run time the signature
@@ -150,7 +150,7 @@ class Predictor:
     def __repr__(self) -> str:
         return repr(self.info())
 
-    @with_keywords
+    @_with_keywords
     def predict(self, photos: Plant, **query: Unpack[QueryKeywords]) -> PhotoAnswer:
         """The prediction set of one plant, as ``POST /v1/identify`` returns it.
 
@@ -191,7 +191,7 @@ class Predictor:
         **query: Unpack[QueryKeywords],
     ) -> Generator[PhotoAnswer | DataError, None, None]: ...
 
-    @with_keywords
+    @_with_keywords
     def predict_many(
         self,
         photos: Iterable[Plant] | str | os.PathLike[str],

@@ -9,12 +9,12 @@ from florilege.models.bundle.bundle import MODEL
 from florilege.processes.memory import free_bytes, memory_bytes
 from florilege.server.settings import MEBIBYTE, Settings
 
-CORES_A_WORKER: Final = 2
+_CORES_A_WORKER: Final = 2
 """A process holds the interpreter's lock for about a fifth of the processor time of a photo, so a
 second core for each hides it; more processes cost memory and gain nothing (`docs/scaling.md`)."""
-BASE_BYTES: Final = 200 * MEBIBYTE  # of a process, without its network
+_BASE_BYTES: Final = 200 * MEBIBYTE  # of a process, without its network
 NETWORKS: Final = 2  # its size in memory, as a multiple of its file
-BYTES_A_PIXEL: Final = 16  # while a picture is decoded
+_BYTES_A_PIXEL: Final = 16  # while a picture is decoded
 
 
 def worker_count(settings: Settings) -> int:
@@ -25,12 +25,12 @@ def worker_count(settings: Settings) -> int:
     network = 0
     with suppress(OSError):  # whoever opens the bundle says what is wrong
         network = (settings.bundle / MODEL).stat().st_size
-    uploads = settings.max_held_bytes + BYTES_A_PIXEL * settings.max_decoding_pixels
-    memory, size = memory_bytes(), BASE_BYTES + NETWORKS * network
+    uploads = settings.max_held_bytes + _BYTES_A_PIXEL * settings.max_decoding_pixels
+    memory, size = memory_bytes(), _BASE_BYTES + NETWORKS * network
     fitting = max(1, (memory - uploads) // size)
     if settings.workers == "auto":
         fitting = (free_bytes() - uploads) // size
-        return max(1, min(cores() // CORES_A_WORKER, fitting))
+        return max(1, min(cores() // _CORES_A_WORKER, fitting))
     if settings.workers > fitting:
         raise UsageError(
             f"--workers {settings.workers}: each may take {size // MEBIBYTE} MiB, uploads and "

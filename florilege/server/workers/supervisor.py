@@ -34,7 +34,7 @@ HUNG_S: Final = 60
 """How long an event loop may stand still. Loading a large network holds the interpreter's lock for
 seconds, at the start and at each reload: a worker that is only slow must not be killed."""
 LONGEST_PAUSE_S: Final = 30.0  # between two starts of a worker that cannot start
-FORGET_EVERY_S: Final = 60.0
+_FORGET_EVERY_S: Final = 60.0
 
 
 class _Worker(Process):
@@ -172,7 +172,7 @@ class Supervisor(Multiprocess):
             elif time.monotonic() >= worker.retry_at:
                 self._start(number, worker.failures)
         if time.monotonic() >= self._forget_at:
-            self._forget_at = time.monotonic() + FORGET_EVERY_S
+            self._forget_at = time.monotonic() + _FORGET_EVERY_S
             for times in self._rates:
                 times.forget()
 

@@ -27,7 +27,7 @@ _BEFORE: Final = "before"  # beside the names of splits in a checkpoint
 _FINGERPRINTS: Final = "fingerprints"
 
 
-def unknown_hashes(photos: int, words: int = 1) -> Hashes:
+def _unknown_hashes(photos: int, words: int = 1) -> Hashes:
     """Hashes of photos that are yet to be read, in memory that forked processes share."""
     count = photos * words
     hashes = np.frombuffer(mmap.mmap(-1, max(1, 8 * count)), dtype="<u8", count=count)
@@ -52,9 +52,9 @@ class RunPhotos:
     recorded: bool = False  # whether `photos.npz` is written; the same in all processes
 
     def __post_init__(self) -> None:
-        self.hashes = {name: unknown_hashes(len(split)) for name, split in self.splits.items()}
+        self.hashes = {name: _unknown_hashes(len(split)) for name, split in self.splits.items()}
         train = self.splits.get("train", ())
-        self.fingerprints: Fingerprints = unknown_hashes(len(train), WORDS)
+        self.fingerprints: Fingerprints = _unknown_hashes(len(train), WORDS)
 
     @classmethod
     def of(

@@ -48,7 +48,7 @@ PHOTOS_AT_ONCE: Final = 64
 SMALL_STEP: Final = 2**26
 _FINGERPRINT: Final = "fingerprint"
 
-RowFeatures = tuple[int, NDArray[np.float32] | str]
+_RowFeatures = tuple[int, NDArray[np.float32] | str]
 """A row of a split with the features of its picture, or with why it cannot be read."""
 
 
@@ -151,11 +151,11 @@ class FrozenBackbone:
                 self.say(f"ONNX Runtime computes the features, because OpenVINO cannot: {reason}")
         return open_graph(content)
 
-    def _by_graph(self, pictures: PictureDataset, rows: list[int]) -> Generator[RowFeatures]:
+    def _by_graph(self, pictures: PictureDataset, rows: list[int]) -> Generator[_RowFeatures]:
         """One picture at a time, in as many threads as cores, as the server and `calibrate` do."""
         graph = self._graph
 
-        def features(row: int) -> RowFeatures:
+        def features(row: int) -> _RowFeatures:
             picture = pictures[row]
             if isinstance(picture, str):
                 return row, picture
@@ -165,7 +165,7 @@ class FrozenBackbone:
         return in_order(features, rows, threads=self.runtime.concurrency)
 
     @torch.inference_mode()
-    def _by_torch(self, pictures: PictureDataset, rows: list[int]) -> Generator[RowFeatures]:
+    def _by_torch(self, pictures: PictureDataset, rows: list[int]) -> Generator[_RowFeatures]:
         """In batches, always in float32."""
         backbone, device = self.network.backbone, self.compute.device
         network = PictureNetwork(backbone, self.preprocess.mean, self.preprocess.std)

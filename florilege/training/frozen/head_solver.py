@@ -36,8 +36,8 @@ from florilege.training.optimiser_settings import OptimiserConfig
 from florilege.training.validation_metric import Metric
 
 DECAYS: Final = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
-"""What val compares for up to ``MANY_CLASSES`` classes; beyond, each is smaller."""
-MANY_CLASSES: Final = 100
+"""What val compares for up to ``_MANY_CLASSES`` classes; beyond, each is smaller."""
+_MANY_CLASSES: Final = 100
 # Each of C classes has a C-th of the photos to set against the decay. Of heads of 1,000 classes and
 # ten photos each, 37 % of the sets on val were right at 0.01, over several sizes, and 43 % at
 # 0.0003; with losses that trust a label less, 11 % and 43 %.
@@ -57,7 +57,7 @@ Block = tuple[Tensor, Tensor, Tensor]
 """Scaled features ``(rows, dimensions)``, labels and rows of the split, both int64 ``(rows,)``."""
 
 
-def decays_of(optimiser: OptimiserConfig, classes: int = MANY_CLASSES) -> tuple[float, ...]:
+def decays_of(optimiser: OptimiserConfig, classes: int = _MANY_CLASSES) -> tuple[float, ...]:
     """The weight decays that val compares, the largest first: the grid unless one is set.
 
     Example:
@@ -66,7 +66,7 @@ def decays_of(optimiser: OptimiserConfig, classes: int = MANY_CLASSES) -> tuple[
     """
     if optimiser.weight_decay is not None:
         return (optimiser.weight_decay,)
-    share = min(1.0, MANY_CLASSES / classes) ** _POWER_OF_CLASSES
+    share = min(1.0, _MANY_CLASSES / classes) ** _POWER_OF_CLASSES
     return tuple(float(f"{share * decay:.2g}") for decay in DECAYS)
 
 
@@ -281,16 +281,16 @@ def choose(candidates: Sequence[Candidate], val: Features) -> tuple[int, bool]:
     """
     best = max(candidates, key=lambda each: (each.hits.mean(), -each.log_loss))
     level = [
-        candidate for candidate in candidates if not clearly_more(best.hits - candidate.hits, val)
+        candidate for candidate in candidates if not _clearly_more(best.hits - candidate.hits, val)
     ]
     choice = candidates.index(min(level, key=lambda each: each.log_loss))
     neighbour = {0: 1, len(candidates) - 1: len(candidates) - 2}.get(choice)
     if neighbour is None or len(candidates) == 1:
         return choice, False
-    return choice, clearly_more(candidates[choice].hits - candidates[neighbour].hits, val)
+    return choice, _clearly_more(candidates[choice].hits - candidates[neighbour].hits, val)
 
 
-def clearly_more(gain: Floats, val: Features) -> bool:
+def _clearly_more(gain: Floats, val: Features) -> bool:
     """Whether the mean of paired differences, ``(rows,)``, exceeds its standard error."""
     observations = val.split.observations
     plants = None if observations is None else plants_of(observations)

@@ -14,7 +14,7 @@ from florilege.calibration.selection import TopScores
 from florilege.calibration.threshold import next_above
 from florilege.training.validation_metric import Metric
 
-REPORTED_K: Final = (1.0, 2.0, 3.0, 5.0)
+_REPORTED_K: Final = (1.0, 2.0, 3.0, 5.0)
 Logits = Mapping[str, NDArray[np.float32]]
 Floats = NDArray[np.float64]
 Rows = TypeVar("Rows", bound=NDArray[Any])
@@ -65,7 +65,7 @@ class ValidationMeter:
 
     def update(self, logits: Logits, labels: NDArray[np.int64]) -> None:
         """Add rows: finite logits ``(batch, classes)`` by head, and int64 labels ``(batch,)``."""
-        largest_k = max(REPORTED_K[-1], 0.0 if self._metric.fixed_size else self._metric.k)
+        largest_k = max(_REPORTED_K[-1], 0.0 if self._metric.fixed_size else self._metric.k)
         self._labels.append(labels)
         for head, values in logits.items():
             most = values.shape[1] - 1.0
@@ -97,7 +97,7 @@ class ValidationMeter:
         """The figures of all rows, at least one."""
         metric, sizes = self._metric, self._sizes()
         if metric.fixed_size:  # K of its sets, which are not of K on average
-            sizes = [k for k in sizes if k in REPORTED_K]
+            sizes = [k for k in sizes if k in _REPORTED_K]
         ranks = {head: np.concatenate(parts) for head, parts in self._ranks.items()}
         losses = {head: np.concatenate(parts) for head, parts in self._log_loss.items()}
         return Validation(
@@ -125,7 +125,7 @@ class ValidationMeter:
     def _sizes(self) -> list[float]:
         """The reported K that there are classes for, and that of the metric."""
         largest = next(iter(self._sets.values())).largest_k
-        return sorted({*(k for k in REPORTED_K if k <= largest), self._metric.k})
+        return sorted({*(k for k in _REPORTED_K if k <= largest), self._metric.k})
 
     def _shares(self, k: float) -> dict[ScoreChoice, Floats]:
         """The share of each row in the metric at K."""

@@ -11,7 +11,7 @@ from florilege.training.losses.hinges import hinge
 from florilege.training.losses.margins import class_margins
 
 Sharing: TypeAlias = Literal["per_sample", "shared"]
-SAMPLES: Final = 5
+_SAMPLES: Final = 5
 """The default number of noise vectors."""
 MOST_NUMBERS: Final = 2**26  # of noise at once: 256 MiB
 
@@ -33,7 +33,7 @@ def noised_top_k(
     *,
     k: int = 5,
     epsilon: float = 0.2,
-    noise_samples: int = SAMPLES,
+    noise_samples: int = _SAMPLES,
     sharing: Sharing = "per_sample",
     generator: Generator | None = None,
     noise: Tensor | None = None,
@@ -84,7 +84,7 @@ def imbalanced_noised_top_k(
     class_counts: ClassCounts,
     k: int = 5,
     epsilon: float = 0.01,
-    noise_samples: int = SAMPLES,
+    noise_samples: int = _SAMPLES,
     max_margin: float = 0.2,
     scale: float = 60.0,
     sharing: Sharing = "per_sample",
@@ -198,7 +198,7 @@ def _check_given_noise(noise: Tensor, scores: Tensor, samples: int) -> None:
             f"noise must have shape (noise_samples, {rows}, {classes}) with at least one sample, "
             f"got {tuple(noise.shape)}"
         )
-    if samples not in (SAMPLES, noise.shape[0]):
+    if samples not in (_SAMPLES, noise.shape[0]):
         raise ValueError(
             f"noise_samples must be {noise.shape[0]}, as many as noise holds, or left out, "
             f"got {samples}"

@@ -15,7 +15,7 @@ from torch import distributed as dist
 
 from florilege.training.losses.arguments import on_host
 
-MILLION = 1_000_000
+_MILLION = 1_000_000
 Rows = TypeVar("Rows", int, Tensor)
 
 
@@ -43,10 +43,10 @@ def candidate_count(average_k: float, rows: Rows) -> Rows:
         (7, 6.499999999999999)
     """
     # whole numbers: compiled for any batch, K and ``rows`` are symbols, which no Fraction takes
-    beside = int((average_k - 1) * MILLION + 0.5)
-    if beside % MILLION == 0:
-        return beside // MILLION * rows
-    return (2 * beside * rows + MILLION) // (2 * MILLION)
+    beside = int((average_k - 1) * _MILLION + 0.5)
+    if beside % _MILLION == 0:
+        return beside // _MILLION * rows
+    return (2 * beside * rows + _MILLION) // (2 * _MILLION)
 
 
 def select(

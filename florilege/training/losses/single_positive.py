@@ -108,13 +108,13 @@ def expected_positive(
     """
     check_parameters(average_k=average_k, beta=0 if beta is None else beta)
     scores = working(logits)
-    observed, counts = label_term(logits, labels, weight, ignore_index)
+    observed, counts = _label_term(logits, labels, weight, ignore_index)
     excess = surplus(torch.sigmoid(scores).sum(1), counts, average_k, scores.shape[1])
     strength = 1 / scores.shape[1] if beta is None else beta
     return observed + strength * excess.square()
 
 
-def label_term(
+def _label_term(
     logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int
 ) -> tuple[Tensor, Tensor]:
     """Weighted mean of ``positive_bce``, a scalar, and 1 for each counted row, ``(batch,)``."""

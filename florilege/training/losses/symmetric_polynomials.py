@@ -31,7 +31,7 @@ LARGEST_K = 600  # tested up to here; memory grows with the square
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subsets:
+class _Subsets:
     """Sums over the subsets of k and of k - 1 classes, seen from one score beside them."""
 
     log_ratio: Tensor  # log(sigma_k / sigma_(k-1)) less rate times that score, float64 (rows, 1)
@@ -50,7 +50,7 @@ class Subsets:
         return self.tail.scatter_(1, self.head, self.at_head.to(self.tail.dtype))
 
 
-def subsets(scores: Tensor, beside: Tensor, k: int, rate: float) -> Subsets:
+def subsets(scores: Tensor, beside: Tensor, k: int, rate: float) -> _Subsets:
     """Expand the generating polynomial of every row; ``rate`` multiplies scores in the exponent.
 
     ``-inf`` leaves a class out. A row with fewer than k finite scores has a meaningless result,
@@ -79,7 +79,7 @@ def subsets(scores: Tensor, beside: Tensor, k: int, rate: float) -> Subsets:
     weighted = product * torch.fft.rfft(torch.cat([-exactly, fewer], 1).reciprocal(), points)
     torch.div(weighted.unsqueeze(1), factors, out=factors)
     without = torch.fft.irfft(factors, points)[:, :, k - 1]
-    return Subsets(
+    return _Subsets(
         log_ratio=(exactly / fewer).clamp_min(torch.finfo(torch.float64).tiny).log() - own,
         head=head,
         at_head=-p * without,

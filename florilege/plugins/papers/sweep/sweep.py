@@ -46,7 +46,7 @@ class _Job(NamedTuple):
     folder: Path
 
 
-def train_runs(record: Record, configs: Sequence[TrainConfig], folder: Path) -> None:
+def _train_runs(record: Record, configs: Sequence[TrainConfig], folder: Path) -> None:
     """Train the runs of a sweep that are not finished, failed ones again, and record each.
 
     ``configs`` are the settings of each run. On a single device runs are trained in this process;
@@ -179,7 +179,7 @@ def sweep(
         record = Record.read(folder) or fresh
         record.check_same(fresh.request)
         record.write(folder)
-        train_runs(record, configs, folder)
+        _train_runs(record, configs, folder)
         _test(record, folder)
     return record
 
