@@ -130,8 +130,11 @@ def test_a_bundle_without_thresholds_or_for_bf16_alone_is_refused(
     plain = garden.plant(tmp_path / "plain")
     out = ("--target", "mobile", "--out", tmp_path / "out")
     assert isinstance(refusal(plain, *out), BundleError)
-    record = open_bundle(bundle).read("calibration.json").replace(b'"float32"', b'"bf16"')
-    replace_files(plain, {"calibration.json": record})
+    opened = open_bundle(bundle)
+    record = opened.read_object("calibration.json")
+    record["measured"]["precision"] = "bf16"
+    reference = {name: opened.read(name) for name in ("reference.npy",) if opened.has(name)}
+    replace_files(plain, {"calibration.json": json.dumps(record).encode(), **reference})
     assert "--precision float32" in str(refusal(plain, *out))
 
 

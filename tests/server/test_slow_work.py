@@ -28,11 +28,14 @@ def running(bundle: Path) -> Iterator[Running]:
 @pytest.mark.parametrize(
     ("slow", "method", "path", "sent"),
     [
-        ("answers.restriction.nearest", "POST", "/v1/identify?only=Roza", {}),
-        ("answers.restriction.ClassLists.restriction", "POST", "/v1/identify?only=Rosa", {}),
-        ("answers.class_list.TaxonTable.find", "GET", "/v1/classes?limit=3", {}),
-        ("schemas.Answer.model_dump_json", "POST", "/v1/identify", {"content": ROSE}),
-        ("http.plantnet.plantnet_answer", "POST", "/v2/identify/all", {"files": {"images": ROSE}}),
+        ("server.answers.restriction.nearest", "POST", "/v1/identify?only=Roza", {}),
+        ("server.answers.restriction.ClassLists.restriction", "POST", "/v1/identify?only=Rosa", {}),
+        ("server.answers.class_list.TaxonTable.find", "GET", "/v1/classes?limit=3", {}),
+        ("server.schemas.Answer.model_dump_json", "POST", "/v1/identify", {"content": ROSE}),
+        (
+            "plugins.plantnet.plantnet_routes.plantnet_answer",
+            *("POST", "/v2/identify/all", {"files": {"images": ROSE}}),
+        ),
     ],
 )
 def test_other_requests_are_answered_during_long_work(
@@ -44,7 +47,7 @@ def test_other_requests_are_answered_during_long_work(
     sent: dict[str, Any],
 ) -> None:
     begun, ended = threading.Event(), threading.Event()
-    function = f"florilege.server.{slow}"
+    function = f"florilege.{slow}"
     do: Callable[..., Any] = resolve_name(function)
 
     def wait_and_do(*arguments: Any, **named: Any) -> Any:
