@@ -42,7 +42,7 @@ def _demo_command(
     out: Annotated[Path, typer.Option(help="Folder for the run, the bundle and photos.")] = Path(
         "demo"
     ),
-    port: Annotated[int, typer.Option(help="Port of the page.")] = 8000,
+    port: Annotated[int, typer.Option(help="Port of the page; 0 picks a free one.")] = 8000,
     once: Annotated[bool, typer.Option("--once", help="Exit after the answers.")] = False,
     full: Annotated[
         bool,
@@ -72,7 +72,8 @@ def _demo_command(
     the best possible model. A second run continues where the first stopped, or serves its bundle;
     delete the folder to start again.
     """
-    bind("127.0.0.1", port).close()  # report an occupied port now instead of in a minute
+    with bind("127.0.0.1", port) as listener:  # an occupied port is an error now, not in a minute
+        port = listener.getsockname()[1]  # of 0, a free one
     started, print_figures = time.monotonic(), _flora_table
     if photos is not None:
         out, print_figures = out / photos, _photo_table
