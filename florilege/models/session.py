@@ -1,9 +1,10 @@
 """Run the network of a bundle."""
 
 import ctypes
+import sys
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from time import perf_counter
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -217,7 +218,9 @@ def _wanted_providers(runtime: ModuleType, device: str) -> list[str]:
             "device cuda: the installed onnxruntime is the CPU wheel; run"
             f" `pip uninstall onnxruntime`, then {install_hint('gpu')}"
         )
-    runtime.preload_dlls()  # the CUDA libraries from wheels
+    # It prints what it does not find, and the answers of `predict` are all that stdout may hold.
+    with redirect_stdout(sys.stderr):
+        runtime.preload_dlls()  # the CUDA libraries from wheels
     return [CUDA, CPU]
 
 

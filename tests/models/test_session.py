@@ -230,6 +230,15 @@ def test_auto_takes_what_the_wheel_offers_and_cuda_names_the_extra_of_its_own() 
     assert _wanted_providers(fake_runtime(runtime.CPU), "auto") == [runtime.CPU]
 
 
+def test_missing_libraries_of_a_gpu_are_not_printed_among_the_answers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    both = fake_runtime(runtime.CUDA, runtime.CPU)
+    both.preload_dlls = lambda: print("Failed to load libcublas.so.13")  # noqa: T201
+    assert _wanted_providers(both, "auto") == [runtime.CUDA, runtime.CPU]
+    assert capsys.readouterr() == ("", "Failed to load libcublas.so.13\n")
+
+
 def test_cuda_that_silently_fell_back_is_refused() -> None:
     with pytest.raises(UsageError, match=r"libcuda\.so\.1"):
         _demand_cuda(runtime.CPU)
