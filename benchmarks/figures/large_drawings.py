@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
-from florilege.data.flora.organs import Brush, Colour, Points, draw_flower, draw_fruit, draw_leaf
-from florilege.data.flora.posterior import HIDDEN
-from florilege.data.flora.renderer import SCALE, SIDE, background, draw_stems, organ_places
+from florilege.data.flora.organs import Brush, Colour, Points
+from florilege.data.flora.renderer import SCALE, SIDE, background, draw_plant
 
 SIDES = 720  # pixels of each side of a large drawing
 _FINER = 2  # it is drawn this much larger, then averaged
@@ -40,21 +39,10 @@ class _LargeBrush(Brush):
 def large_drawing(observed: Sequence[int], seed: int) -> Image.Image:
     """The picture of visible traits, as `draw` of the flora makes it, in ``SIDES`` pixels."""
     chance = np.random.default_rng(seed)
-    petal_form, flower, leaf_form, leaf, fruit = observed
-    visible = [kind for kind, value in enumerate((flower, leaf, fruit)) if value != HIDDEN]
     ground, large = background(chance), (SIDES * _FINER,) * 2
     picture = ground.resize(large, Image.Resampling.BICUBIC)
     picture = picture.filter(ImageFilter.GaussianBlur(_BLUR * SIDES))
-    brush = _LargeBrush(ImageDraw.Draw(picture), chance)
-    places = organ_places(visible, chance)
-    draw_stems(brush, places)
-    for kind, (x, y, radius) in zip(visible, places, strict=True):
-        if kind == 0:
-            draw_flower(brush, x, y, radius, petal_form, flower)
-        elif kind == 1:
-            draw_leaf(brush, x, y, radius, leaf_form, leaf)
-        else:
-            draw_fruit(brush, x, y, radius, fruit)
+    draw_plant(_LargeBrush(ImageDraw.Draw(picture), chance), observed, chance)
     return _under_light(picture.reduce(_FINER))
 
 

@@ -39,10 +39,15 @@ def draw(observed: Sequence[int], rng: np.random.Generator) -> NDArray[np.uint8]
     ``observed`` holds five trait values as in `florilege.data.flora.posterior`, -1 where hidden;
     ``rng`` gives place, size, rotation, background, light and noise.
     """
+    picture = background(rng)
+    draw_plant(Brush(ImageDraw.Draw(picture), rng), observed, rng)
+    return under_light(picture.reduce(SCALE), rng)
+
+
+def draw_plant(brush: Brush, observed: Sequence[int], rng: np.random.Generator) -> None:
+    """Draw stems and visible organs; ``observed`` and ``rng`` as for :func:`draw`."""
     petal_form, flower, leaf_form, leaf, fruit = observed
     visible = [kind for kind, value in enumerate((flower, leaf, fruit)) if value != HIDDEN]
-    picture = background(rng)
-    brush = Brush(ImageDraw.Draw(picture), rng)
     places = organ_places(visible, rng)
     draw_stems(brush, places)
     for kind, (x, y, radius) in zip(visible, places, strict=True):
@@ -52,7 +57,6 @@ def draw(observed: Sequence[int], rng: np.random.Generator) -> NDArray[np.uint8]
             draw_leaf(brush, x, y, radius, leaf_form, leaf)
         else:
             draw_fruit(brush, x, y, radius, fruit)
-    return under_light(picture.reduce(SCALE), rng)
 
 
 def background(rng: np.random.Generator) -> Image.Image:
