@@ -68,7 +68,7 @@ export async function keepPhotos(photos, query, facts, problem, id) {
 
 /** Note what the person says of an entry: one change after the other, or one would undo another. */
 export function changeEntry(id, fields) {
-  changing = changing.then(() => change(id, fields));
+  changing = changing.catch(() => {}).then(() => change(id, fields)); // one failure stops no later one
   return changing;
 }
 

@@ -44,6 +44,7 @@ def test_the_page_opens_without_a_server_and_keeps_photos_for_it(
         page = kept(opened, url=running.url)
         show(page)
         model = page.inner_text("#model")
+        page.wait_for_selector(".entry")  # the answer is stored
     page.reload()
     page.wait_for_selector(f"text={model}")
     page.click(".entry")

@@ -24,6 +24,7 @@ from tests.server.http.page_actions import (
     stops,
     wait_until,
 )
+from tests.server.server_thread import wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -92,6 +93,12 @@ def test_a_sent_photo_leaves_the_answer_to_another_one_alone(page: "Page") -> No
     assert shown(page)[0] == inside
 
 
+def wait_for_note(page: "Page", note: str) -> None:
+    """Wait until the notebook has stored a note."""
+    notes = """async () => (await (await import("./storage.js")).all()).map((entry) => entry.note)"""
+    wait_for(lambda: note in page.evaluate(notes))
+
+
 @browser
 def test_the_notebook_keeps_what_the_person_said_and_lets_them_change_it(opened: Opened) -> None:
     page = opened(locale="fr")
@@ -105,6 +112,7 @@ def test_the_notebook_keeps_what_the_person_said_and_lets_them_change_it(opened:
     page.fill("#note", "3 pieds")
     page.press("#note", "Enter")
     page.wait_for_selector(".entry:has-text('Bord du chemin')")
+    wait_for_note(page, "3 pieds")  # a reload would stop the write
     page.reload()
     page.click(".entry")
     page.wait_for_selector("#result:not([hidden])")
@@ -179,6 +187,7 @@ def test_an_old_answer_keeps_its_figures_after_a_calibration(page: "Page") -> No
         card["model"]["calibration_id"] = "another"
 
     change_json(page, "/v1/model", other)
+    page.wait_for_selector(".entry")  # it is stored
     page.reload()
     page.click(".entry")
     page.wait_for_selector("#result:not([hidden])")
