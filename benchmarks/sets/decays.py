@@ -7,9 +7,10 @@
 Heads are solved for by the code of ``train --freeze backbone`` for every weight decay of its grid,
 with a share of wrong labels in train, drawn evenly from all classes. Val chooses: its labels are
 clean, or as wrong as those of train. Methods are the losses with their default parameters, and two
-of scikit-learn on the same standardised features, whose own parameter val chooses by the same hits:
-``logistic_regression`` (the same grid) and ``linear_discriminant`` (shrinkage).
-``logistic_regression_cv`` chooses by cross-validation.
+of scikit-learn on the same standardised features: ``logistic_regression`` (the same grid) and
+``linear_discriminant`` (shrinkage). Val chooses for all by the rule of ``train``, and where sets
+still get better at an end of the grid, the grid of the method goes on there in the same steps.
+``logistic_regression_cv`` chooses by cross-validation, from the same grid and beyond it alike.
 
 For every candidate val then chooses head, kind of score and temperature, of the same values for
 all. Average-K accuracy is that of the clean test photos, with ``min_size`` 1 and the threshold from
@@ -22,10 +23,10 @@ import argparse
 import csv
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -51,9 +52,9 @@ from florilege.training.frozen.head_solver import (
     DECAYS,
     Candidate,
     HeadProblem,
+    candidate_of,
     choose,
     logits_by_head,
-    measure,
 )
 from florilege.training.losses import LOSSES
 from florilege.training.network import seeded, start
@@ -61,19 +62,30 @@ from florilege.training.network import seeded, start
 LOGISTIC, CROSS_VALIDATED = "logistic_regression", "logistic_regression_cv"
 DISCRIMINANT = "linear_discriminant"
 METHODS = (*LOSSES, LOGISTIC, DISCRIMINANT, CROSS_VALIDATED)
-SHRINKAGES = (0.9, 0.6, 0.3, 0.1)
 KEY = ("data", "method", "noise", "seed")
 Logits = Mapping[str, NDArray[np.float32]]
+Solution = tuple[Logits, Logits]
+"""Logits of val and of test, by head."""
+
+
+class Grid(NamedTuple):
+    """The values of a parameter, the largest first, and what follows beyond each end."""
+
+    values: tuple[float, ...]
+    larger: tuple[float, ...]
+    smaller: tuple[float, ...]
+
+
+OF_DECAYS = Grid(DECAYS, (10.0, 30.0), (0.003, 0.001, 0.0003))
+OF_SHRINKAGES = Grid((0.9, 0.6, 0.3, 0.1), (0.97, 0.99), (0.03, 0.01))
 
 
 class Solved(NamedTuple):
-    """One candidate of a method: its logits of val and test by head."""
+    """One candidate of a method."""
 
     parameter: float  # weight decay, or what takes its place
-    val: Logits
-    test: Logits
-    candidate: Candidate | None  # measured on val with clean labels
-    noisy: Candidate | None  # and with labels as wrong as in train
+    solution: Solution
+    on_val: tuple[Candidate, ...]  # by clean labels, and by labels as wrong as in train if any are
 
 
 def main() -> None:
@@ -95,19 +107,25 @@ def main() -> None:
         labels = Labels.draw(bench, noise, seed)
         for method in words.methods:
             key = (words.name, method, f"{noise:g}", str(seed))
-            if key in reference:
-                continue
-            began = time.process_time()
-            solved = list(solve(bench, labels, method, seed))
-            seconds = round(time.process_time() - began, 1)
-            for row, hits in measured(labels, solved, method):
-                facts = dict(zip(KEY, key, strict=True))
-                append(result, {**facts, **row, "seconds": seconds})
-                if row["chosen"]:
-                    path = hits_file(words.out, (*key, str(row["val_labels"])))
-                    path.parent.mkdir(exist_ok=True)
-                    np.save(path, hits)
-            print(*key, f"{seconds} s", flush=True)
+            if key not in reference:
+                measure_and_write(bench, labels, key, words.out)
+
+
+def measure_and_write(
+    bench: Bench, labels: "Labels", key: tuple[str, str, str, str], folder: Path
+) -> None:
+    """Add the rows of a cell to the file, and the hits of what val takes beside it."""
+    method, began = key[1], time.process_time()
+    solved = list(solve(bench, labels, method, int(key[-1])))
+    seconds = round(time.process_time() - began, 1)
+    for row, hits in measured(labels, solved):
+        facts = dict(zip(KEY, key, strict=True))
+        append(folder / "decays.csv", {**facts, **row, "seconds": seconds})
+        if row["chosen"]:
+            path = hits_file(folder, (*key, str(row["val_labels"])))
+            path.parent.mkdir(exist_ok=True)
+            np.save(path, hits)
+    print(*key, f"{seconds} s", flush=True)
 
 
 def _arguments() -> argparse.Namespace:
@@ -147,59 +165,129 @@ class Labels(NamedTuple):
         train, val, test = (bench.features[part] for part in ("train", "val", "test"))
         return cls(noisy(train), val, noisy(val) if noise else None, test)
 
+    def vals(self) -> list[Features]:
+        """Val with clean labels, then with wrong ones if there are any."""
+        return [part for part in (self.val, self.noisy_val) if part is not None]
 
-def solve(bench: Bench, labels: Labels, method: str, seed: int) -> Iterator[Solved]:
-    """The candidates of a method; the last with ``candidate`` None if it has chosen itself."""
+
+def solve(bench: Bench, labels: Labels, method: str, seed: int) -> list[Solved]:
+    """The candidates of a method, those with the largest parameter first."""
     if method in LOSSES:
-        for head, candidate, noisy in losses_path(bench, labels, method, seed):
-            on_val, on_test = (logits_by_head(head, part) for part in (labels.val, labels.test))
-            yield Solved(candidate.weight_decay, on_val, on_test, candidate, noisy)
+        solver, grid = loss_solver(bench, labels, method, seed), OF_DECAYS
+    elif method == CROSS_VALIDATED:
+        decay, solution = cross_validated(labels)
+        solver, grid = lambda _: solution, Grid((decay,), (), ())
     else:
-        yield from of_others(labels, method)
+        solver = others_solver(labels, method)
+        grid = OF_SHRINKAGES if method == DISCRIMINANT else OF_DECAYS
+    metric = bench.config("cross_entropy", None, seed).validation.chosen_by
+
+    def candidate(parameter: float) -> Solved:
+        solution = solver(parameter)
+        return Solved(
+            parameter,
+            solution,
+            tuple(
+                candidate_of(solution[0], part.split.labels, metric, weight_decay=parameter)
+                for part in labels.vals()
+            ),
+        )
+
+    return widened([candidate(value) for value in grid.values], grid, labels, candidate)
 
 
-def losses_path(
-    bench: Bench, labels: Labels, loss: str, seed: int
-) -> Iterator[tuple[HeadOnFeatures, Candidate, Candidate | None]]:
-    """The head after each weight decay, as `train` solves for it."""
+def widened(
+    solved: Sequence[Solved], grid: Grid, labels: Labels, candidate: Callable[[float], Solved]
+) -> list[Solved]:
+    """The candidates, and those beyond an end for as long as sets get better there."""
+    solved, larger, smaller = list(solved), list(grid.larger), list(grid.smaller)
+    while True:
+        choices = [choose_of(solved, number, val) for number, val in enumerate(labels.vals())]
+        ends = {choice for choice, rises in choices if rises}
+        if 0 in ends and larger:
+            solved.insert(0, candidate(larger.pop(0)))
+        elif len(solved) - 1 in ends and smaller:
+            solved.append(candidate(smaller.pop(0)))
+        else:
+            return solved
+
+
+def choose_of(solved: Sequence[Solved], number: int, val: Features) -> tuple[int, bool]:
+    """What this val takes, and whether sets would get better beyond the end."""
+    return choose([each.on_val[number] for each in solved], val)
+
+
+def loss_solver(bench: Bench, labels: Labels, loss: str, seed: int) -> Callable[[float], Solution]:
+    """The head after a weight decay, as `train` solves for it."""
     config = bench.config(loss, None, seed)
     dataset = replace(bench.dataset, splits={"train": labels.train.split})
     objective, network = seeded(config, dataset)
     start(network, config, objective, dataset, None)
     head = HeadOnFeatures(network, labels.train)
     problem = HeadProblem(head, objective, labels.train, seed=seed)
-    metric = config.validation.chosen_by
-    for decay in DECAYS:
+
+    def solution(decay: float) -> Solution:
         problem.solve(decay, passes=config.epochs)
-        noisy = None
-        if labels.noisy_val is not None:
-            noisy = measure(problem, decay, labels.noisy_val, metric)
-        yield head, measure(problem, decay, labels.val, metric), noisy
+        return logits_by_head(head, labels.val), logits_by_head(head, labels.test)
+
+    return solution
 
 
-def of_others(labels: Labels, method: str) -> Iterator[Solved]:
+def others_solver(labels: Labels, method: str) -> Callable[[float], Solution]:
     """Classifiers of scikit-learn on the same standardised features."""
-    mean, deviation = labels.train.spread()
-    train, val, test = (
-        ((torch.from_numpy(part.values[part.rows]) - mean) / deviation).numpy()
-        for part in (labels.train, labels.val, labels.test)
-    )
-    targets = labels.train.split.labels
-    inverse = [1 / (len(targets) * decay) for decay in DECAYS]
-    models = {
-        LOGISTIC: [LogisticRegression(C=c, max_iter=300) for c in inverse],
-        CROSS_VALIDATED: [LogisticRegressionCV(Cs=inverse, cv=3, max_iter=300)],
-        DISCRIMINANT: [
-            LinearDiscriminantAnalysis(solver="lsqr", shrinkage=each) for each in SHRINKAGES
-        ],
-    }[method]
-    names = DECAYS if method == LOGISTIC else SHRINKAGES if method == DISCRIMINANT else (-1.0,)
-    for parameter, model in zip(names, models, strict=True):
-        model.fit(train, targets)
-        on_val, on_test = (
-            {"linear": model.decision_function(x).astype(np.float32)} for x in (val, test)
+    (train, targets), *others = standardised(labels)
+
+    def solution(parameter: float) -> Solution:
+        if method == DISCRIMINANT:
+            model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=parameter)
+        else:
+            model = LogisticRegression(C=1 / (len(targets) * parameter), max_iter=300)
+        return of_model(model.fit(train, targets), others)
+
+    return solution
+
+
+def cross_validated(labels: Labels) -> tuple[float, Solution]:
+    """The decay that cross-validation takes, and its head; the grid goes on where it is an end."""
+    (train, targets), *others = standardised(labels)
+    values, larger, smaller = (list(part) for part in OF_DECAYS)
+    while True:
+        inverse = [1 / (len(targets) * decay) for decay in values]
+        model = LogisticRegressionCV(
+            Cs=inverse,
+            cv=3,
+            scoring="accuracy",
+            max_iter=300,
+            l1_ratios=(0,),
+            use_legacy_attributes=False,
         )
-        yield Solved(parameter, on_val, on_test, None, None)
+        model.fit(train, targets)
+        decay = values[int(np.argmin(np.abs(np.array(inverse) - model.C_)))]
+        if decay == values[0] and larger:
+            values.insert(0, larger.pop(0))
+        elif decay == values[-1] and smaller:
+            values.append(smaller.pop(0))
+        else:
+            return decay, of_model(model, others)
+
+
+def standardised(labels: Labels) -> list[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+    """Features, with the spread of train, and labels of train, val and test."""
+    mean, deviation = labels.train.spread()
+    return [
+        (((torch.from_numpy(part.values[part.rows]) - mean) / deviation).numpy(), part.split.labels)
+        for part in (labels.train, labels.val, labels.test)
+    ]
+
+
+def of_model(
+    model: Any, parts: Sequence[tuple[NDArray[np.float32], NDArray[np.int64]]]
+) -> Solution:
+    """Logits of val and test by a classifier of scikit-learn."""
+    on_val, on_test = (
+        {"linear": model.decision_function(values).astype(np.float32)} for values, _ in parts
+    )
+    return on_val, on_test
 
 
 def hits_file(folder: Path, key: Iterable[str]) -> Path:
@@ -208,42 +296,38 @@ def hits_file(folder: Path, key: Iterable[str]) -> Path:
 
 
 def measured(
-    labels: Labels, solved: Sequence[Solved], method: str
+    labels: Labels, solved: Sequence[Solved]
 ) -> Iterator[tuple[dict[str, object], NDArray[np.bool_]]]:
     """A row for each candidate and kind of val, with its hits on test."""
-    for noisy, val in enumerate((labels.val, labels.noisy_val)):
-        if val is None:
-            continue
-        figures = [at_best_temperature(each, val, labels.test) for each in solved]
-        choice, rises = int(np.argmax([value for value, _ in figures])), False
-        if method in LOSSES:
-            options = [each.noisy if noisy else each.candidate for each in solved]
-            choice, rises = choose([each for each in options if each is not None], val)
-        for number, (each, (on_val, hits)) in enumerate(zip(solved, figures, strict=True)):
-            ours, by_k = each.noisy if noisy else each.candidate, 100 * hits.mean(1)
+    for number, val in enumerate(labels.vals()):
+        choice, rises = choose_of(solved, number, val)
+        for place, each in enumerate(solved):
+            on_val, hits = at_best_temperature(each.solution, val, labels.test)
+            by_k = 100 * hits.mean(1)
             row: dict[str, object] = {
-                "val_labels": "wrong" if noisy else "clean",
+                "val_labels": ("clean", "wrong")[number],
                 "parameter": each.parameter,
-                "chosen": int(number == choice),
-                "rises": int(rises and number == choice),
+                "chosen": int(place == choice),
+                "rises": int(rises and place == choice),
                 "val": round(on_val, 3),
-                "log_loss": "" if ours is None else round(ours.log_loss, 4),
+                "log_loss": round(each.on_val[number].log_loss, 4),
                 **{f"average_{k}": round(float(x), 3) for k, x in zip(SIZES, by_k, strict=True)},
             }
             yield row, hits
 
 
 def at_best_temperature(
-    each: Solved, val: Features, test: Features
+    solution: Solution, val: Features, test: Features
 ) -> tuple[float, NDArray[np.bool_]]:
     """Mean accuracy on val, and hits on test, of the best head, kind and temperature."""
     best: tuple[float, NDArray[np.bool_]] | None = None
-    for head, kind in itertools.product(each.val, SCORE_KINDS):
+    for head, kind in itertools.product(solution[0], SCORE_KINDS):
         for temperature in TEMPERATURES if kind == "softmax" else (1.0,):
-            values = [scores(part[head] / temperature, kind) for part in (each.val, each.test)]
-            on_val = 100 * float(average_k_hits(values[0], val.split.labels).mean())
+            values, on_test = (part[head] / temperature for part in solution)
+            hits = average_k_hits(scores(values, kind), val.split.labels)
+            on_val = 100 * float(hits.mean())
             if best is None or on_val > best[0]:
-                best = on_val, average_k_hits(values[1], test.split.labels)
+                best = on_val, average_k_hits(scores(on_test, kind), test.split.labels)
     assert best is not None
     return best
 
@@ -287,7 +371,7 @@ def cell(rows: Sequence[Mapping[str, str]], method: str, noise: str, val_labels:
     spread = f" ({error(figures[:, 1]):.1f})" if len(figures) > 1 else ""
     decays = "/".join(dict.fromkeys(f"{float(row['parameter']):g}" for row in taken))
     if method == CROSS_VALIDATED:
-        return f"{joined(figures.mean(0))}{spread}"
+        return f"{joined(figures.mean(0))}{spread}; {decays}"
     lost = (best.mean(0) - figures.mean(0)).max()
     rises = ", rises" if any(row["rises"] == "1" for row in taken) else ""
     return f"{joined(figures.mean(0))}{spread}; {decays}{rises}; {lost:.1f}"

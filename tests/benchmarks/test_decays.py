@@ -6,9 +6,19 @@ import numpy as np
 import pytest
 
 from benchmarks.sets import decays
-from benchmarks.sets.decays import Labels, measured, solve, table_of
+from benchmarks.sets.decays import (
+    Grid,
+    Labels,
+    Solved,
+    cross_validated,
+    measured,
+    solve,
+    table_of,
+    widened,
+)
 from benchmarks.sets.head_methods import FIRST_SEED, Bench
-from florilege.training.frozen.head_solver import DECAYS
+from florilege.training.frozen.head_solver import DECAYS, candidate_of
+from florilege.training.validation_metric import Metric
 from tests.benchmarks.test_heads import _sizes as _sizes
 from tests.benchmarks.test_heads import bench as bench
 from tests.benchmarks.test_heads import photos as photos
@@ -35,18 +45,46 @@ def test_each_method_has_its_candidates_and_val_takes_one(bench: Bench, tmp_path
     rows = []
     for method in METHODS:
         candidates = list(solve(bench, labels, method, FIRST_SEED))
-        for row, _ in measured(labels, candidates, method):
+        for row, _ in measured(labels, candidates):
             key = {"data": "photos", "method": method, "noise": "0.5", "seed": "100"}
             rows.append({name: str(value) for name, value in {**key, **row}.items()})
-    for method, count in zip(
-        METHODS, (len(DECAYS), len(DECAYS), len(decays.SHRINKAGES)), strict=True
-    ):
+    for method in METHODS:
+        count = len(DECAYS if method != "linear_discriminant" else decays.OF_SHRINKAGES.values)
         for val_labels in ("clean", "wrong"):
             ours = [
                 row for row in rows if (row["method"], row["val_labels"]) == (method, val_labels)
             ]
-            assert len(ours) == count
+            assert len(ours) >= count
             assert sum(row["chosen"] == "1" for row in ours) == 1
     table = table_of(rows, "photos")
     assert table.splitlines()[0] == "| method | 50% wrong, clean val | 50% wrong, wrong val |"
     assert len(table.splitlines()) == 2 + len(METHODS)
+
+
+def test_the_grid_goes_on_beyond_an_end_for_as_long_as_sets_get_better(bench: Bench) -> None:
+    labels = Labels.draw(bench, 0.0, FIRST_SEED)
+    true = labels.val.split.labels
+
+    def candidate(parameter: float) -> Solved:
+        rights = round(min(1.0, 0.02 / parameter) * len(true))  # best at 0.02, level below
+        guess = np.where(np.arange(len(true)) < rights, true, (true + 1) % 3)
+        logits = {"linear": np.eye(3, dtype=np.float32)[guess]}
+        on_val = candidate_of(logits, true, Metric(name="top_k", k=1.0), weight_decay=parameter)
+        return Solved(parameter, (logits, logits), (on_val,))
+
+    grid = Grid((1.0, 0.3, 0.1), (3.0,), (0.03, 0.01, 0.003))
+    solved = widened([candidate(value) for value in grid.values], grid, labels, candidate)
+    assert [each.parameter for each in solved] == [1.0, 0.3, 0.1, 0.03, 0.01, 0.003]
+    turned = Grid((0.01, 0.1), (0.03,), (0.3,))  # the same curve, which now rises to its start
+    solved = widened([candidate(0.1), candidate(0.3)], turned, labels, candidate)
+    assert [each.parameter for each in solved] == [0.03, 0.1, 0.3]
+
+
+def test_cross_validation_also_goes_beyond_the_grid(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decays, "OF_DECAYS", Grid((1e6, 1e5), (1e7,), (0.1, 0.01)))
+    decay, (on_val, on_test) = cross_validated(Labels.draw(bench, 0.0, FIRST_SEED))
+    assert decay < 1e5
+    assert on_val["linear"].shape == (len(bench.features["val"]), 3)
+    assert on_test["linear"].shape == (len(bench.features["test"]), 3)

@@ -218,6 +218,18 @@ def solutions(
             yield measure(problem, decay, val, metric)
 
 
+def measure(problem: HeadProblem, weight_decay: float, val: Features, metric: Metric) -> Candidate:
+    """The present head as a candidate."""
+    return candidate_of(
+        logits_by_head(problem.head, val),
+        val.split.labels,
+        metric,
+        weight_decay=weight_decay,
+        state=copy.deepcopy(problem.head.state_dict()),
+        train_loss=problem.loss,
+    )
+
+
 @torch.inference_mode()
 def logits_by_head(head: HeadOnFeatures, photos: Features) -> dict[str, NDArray[np.float32]]:
     """Logits of a split as served, ``(photos, classes)``."""
@@ -231,13 +243,20 @@ def logits_by_head(head: HeadOnFeatures, photos: Features) -> dict[str, NDArray[
     return {name: torch.cat([part[name] for part in parts]).cpu().numpy() for name in parts[0]}
 
 
-def measure(problem: HeadProblem, weight_decay: float, val: Features, metric: Metric) -> Candidate:
-    """The present head as a candidate; its hits and log-loss are those at the best temperature.
+def candidate_of(
+    logits: Mapping[str, NDArray[np.float32]],
+    labels: NDArray[np.int64],
+    metric: Metric,
+    *,
+    weight_decay: float,
+    state: Mapping[str, Tensor] | None = None,
+    train_loss: float = 0.0,
+) -> Candidate:
+    """A head by its logits on val; its hits and log-loss are those at the best temperature.
 
     A calibration chooses the temperature later. A large decay makes logits small, and must not lose
     for that.
     """
-    logits, labels = logits_by_head(problem.head, val), val.split.labels
     results = []
     for temperature in sorted(TEMPERATURES, key=lambda value: abs(np.log(value))):
         meter = ValidationMeter(rows=len(labels), metric=metric)
@@ -253,8 +272,8 @@ def measure(problem: HeadProblem, weight_decay: float, val: Features, metric: Me
     )
     return Candidate(
         weight_decay=weight_decay,
-        state=copy.deepcopy(problem.head.state_dict()),
-        train_loss=problem.loss,
+        state=state or {},
+        train_loss=train_loss,
         validation=results[0][0],
         hits=hits,
         log_loss=_log_loss(logits[head], labels),
