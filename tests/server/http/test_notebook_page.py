@@ -95,7 +95,9 @@ def test_a_sent_photo_leaves_the_answer_to_another_one_alone(page: "Page") -> No
 
 def wait_for_note(page: "Page", note: str) -> None:
     """Wait until the notebook has stored a note."""
-    notes = """async () => (await (await import("./storage.js")).all()).map((entry) => entry.note)"""
+    notes = (
+        """async () => (await (await import("./storage.js")).all()).map((entry) => entry.note)"""
+    )
     wait_for(lambda: note in page.evaluate(notes))
 
 
