@@ -1,1 +1,1 @@
-"""What sets hold: promises, losses, rejection, lists and shift."""
+"""What sets hold: losses, heads, lists, places and several photos."""

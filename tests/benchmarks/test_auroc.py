@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.sets.auroc import auroc, auroc_difference, auroc_interval, compare_methods
+from benchmarks.strangers.auroc import auroc, auroc_difference, auroc_interval, compare_methods
 
 values = st.lists(st.sampled_from([0.0, 0.1, float(np.nextafter(0.1, 1)), 0.5, -np.inf, 2.0]),
                   min_size=1, max_size=12)  # fmt: skip

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks.sets import fusion, shift
+from benchmarks.sets import fusion
 from benchmarks.speed import conformal_libraries as peers
+from benchmarks.strangers import shift
 
 Labels = NDArray[np.int64]
 LABELS = np.repeat(np.arange(4), 50)

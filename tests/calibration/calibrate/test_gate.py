@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from benchmarks.sets import false_alarms
+from benchmarks.promises import false_alarms
 from florilege.calibration.calibrate import gate as gate_module
 from florilege.calibration.calibrate import photo_outputs
 from florilege.calibration.calibrate.calibrate import calibrate_bundle

@@ -1,6 +1,6 @@
 """Which number tells photos of our species from photos of something else?
 
-    python -m benchmarks.sets.rejection BUNDLE [--data DATA] [--outside FOLDER] [--rows N]
+    python -m benchmarks.strangers.rejection BUNDLE [--data DATA] [--outside FOLDER] [--rows N]
 
 BUNDLE is calibrated, with a rejection by features. Photos of ours are the test split of DATA, by
 default of what the network was trained on. The others are the pictures in FOLDER, or pictures drawn
@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.sets.auroc import auroc_difference, compare_methods
-from benchmarks.sets.unknown_organs import STRANGERS, stranger
+from benchmarks.strangers.auroc import auroc_difference, compare_methods
+from benchmarks.strangers.unknown_organs import STRANGERS, stranger
 from florilege.calibration.calibrate.training_photos import TRAIN, balanced_rows
 from florilege.calibration.distribution import logsumexp
 from florilege.calibration.intervals import wilson

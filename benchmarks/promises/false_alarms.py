@@ -1,7 +1,7 @@
 """How often the gate closes on an equally good network, and how often it stops a worse one.
 
-``python -m benchmarks.sets.false_alarms`` simulates pairs of networks: both see the same photos of
-species that are Gaussians, with errors that are partly the same, get a threshold each from
+``python -m benchmarks.promises.false_alarms`` simulates pairs of networks: both see the same photos
+of species that are Gaussians, with errors that are partly the same, get a threshold each from
 validation photos, and are compared on others. It prints Markdown tables.
 """
 

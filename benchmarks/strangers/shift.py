@@ -1,6 +1,6 @@
 """Sets on traffic that is not like the validation photos: what thresholds from traffic restore.
 
-    python -m benchmarks.sets.shift BUNDLE --data DATA [--repeats 10]
+    python -m benchmarks.strangers.shift BUNDLE --data DATA [--repeats 10]
 
 BUNDLE serves softmax scores; DATA has a test split. From it come usual photos, photos with other
 class frequencies, and blurred ones, in a new draw and order each time. Thresholds are chosen from

@@ -1,6 +1,6 @@
 """Which method notices photos of something else, and is "none of these" in the set as promised?
 
-    python -m benchmarks.sets.unknown_species DATA --weights FILE --out FOLDER [--name NAME]
+    python -m benchmarks.strangers.unknown_species DATA --weights FILE --out FOLDER [--name NAME]
                                [--outside NAME=DATA ...] [--backbone NAME] [--features FOLDER]
 
 Heads on a frozen backbone learn four fifths of the classes of DATA, five times. Photos of the other
@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.sets.auroc import auroc
 from benchmarks.sets.head_methods import PARTS, Bench, append, backbone_of
+from benchmarks.strangers.auroc import auroc
 from florilege.calibration.calibrate.training_photos import MOST_PHOTOS, balanced_rows
 from florilege.calibration.distribution import logsumexp
 from florilege.calibration.rejection.reference import Reference
