@@ -33,7 +33,7 @@ from florilege.calibration.rejection.rejection_rule import (
     generalised_entropy,
 )
 from florilege.cores import in_order
-from florilege.data.png import encode_png
+from florilege.data.flora.renderer import encode_png
 from florilege.data.sources import open_dataset
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.images import load

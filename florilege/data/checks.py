@@ -13,9 +13,9 @@ from itertools import combinations
 from typing import NamedTuple, TypeVar
 
 from florilege.cores import in_order
+from florilege.data.copies.near_duplicates import Picture as Pixels
+from florilege.data.copies.near_duplicates import close_pairs, look_at, same_photo, visual_hash
 from florilege.data.dataset import SPLITS
-from florilege.data.near_duplicates import Picture as Pixels
-from florilege.data.near_duplicates import hashes_of, look_at, same_photos, visual_hash
 from florilege.data.options import parse_options
 from florilege.data.records import Listing, Records, count_of, sort_ids
 from florilege.data.sources import list_whole
@@ -203,15 +203,14 @@ def _copies_across_splits(identical: Iterable[Sequence[_Picture]]) -> Iterator[F
 
 
 def _near_copies_across_splits(listing: Listing, pictures: Sequence[_Picture]) -> Iterator[Finding]:
-    by_split = {name: list[_Picture]() for name in _splits(listing)}
-    for picture in pictures:
-        if picture.visual is not None:
-            by_split[picture.split].append(picture)
+    @lru_cache(maxsize=1000)
+    def look(picture: _Picture) -> Pixels:
+        return look_at(listing.splits[picture.split].read(picture.row))
+
     copies = [
         f"{one.name} ({one.split}) = {other.name} ({other.split})"
-        for ours, others in combinations(by_split.values(), 2)
-        for one, other in _same_photos(listing, ours, others)
-        if one.sha256 != other.sha256
+        for one, other in _close_pairs_across_splits(listing, pictures)
+        if one.sha256 != other.sha256 and same_photo(look(one), look(other))
     ]
     message = (
         "the same photo in several splits, resized, re-encoded or cropped; keep one of each, or "
@@ -220,37 +219,33 @@ def _near_copies_across_splits(listing: Listing, pictures: Sequence[_Picture]) -
     return _listed("near_duplicate_across_splits", message, copies)
 
 
-def _same_photos(
-    listing: Listing, ours: Sequence[_Picture], others: Sequence[_Picture]
+def _close_pairs_across_splits(
+    listing: Listing, pictures: Sequence[_Picture]
 ) -> Iterator[tuple[_Picture, _Picture]]:
-    @lru_cache(maxsize=1000)
-    def look(picture: _Picture) -> Pixels:
-        return look_at(listing.splits[picture.split].read(picture.row))
-
-    def looks(row: int, other: int) -> tuple[Pixels, Pixels]:
-        return look(ours[row]), look(others[other])
-
-    one, two = (hashes_of([picture.visual or 0 for picture in part]) for part in (ours, others))
-    for row, other in same_photos(one, two, looks):
-        yield ours[row], others[other]
+    parts = [
+        [picture for picture in pictures if picture.split == name and picture.visual is not None]
+        for name in _splits(listing)
+    ]
+    for ours, others in combinations(parts, 2):
+        hashes = ([picture.visual or 0 for picture in part] for part in (ours, others))
+        for row, other in close_pairs(*hashes):
+            yield ours[row], others[other]
 
 
 def _observations_across_splits(listing: Listing) -> Iterator[Finding]:
     splits = _splits(listing).items()
-    plants_of = {name: split.observations for name, split in splits if split.observations}
-    leaks = _shared(
-        (plant, name) for name, plants in plants_of.items() for plant in dict.fromkeys(plants)
-    )
+    in_split = {name: split.observations for name, split in splits if split.observations}
+    leaks = _shared((seen, name) for name, ids in in_split.items() for seen in dict.fromkeys(ids))
     photos = [
-        f"{count_of(sum(plant in leaks for plant in plants), 'photo', 'photos')} of {name}"
-        for name, plants in plants_of.items()
+        f"{count_of(sum(map(leaks.__contains__, ids)), 'photo', 'photos')} of {name}"
+        for name, ids in in_split.items()
         if name != "train"
     ]
     message = (
         f"observations with photos in several splits, including {' and '.join(photos)}; "
         "`florilege data split --keep` writes a manifest that moves them all to train"
     )
-    items = [f"{plant}: {', '.join(names)}" for plant, names in leaks.items()]
+    items = [f"{observation}: {', '.join(names)}" for observation, names in leaks.items()]
     return _listed("observation_across_splits", message, items)
 
 

@@ -18,7 +18,7 @@ from florilege.data.feedback_import import import_feedback
 from florilege.data.options import is_flora
 from florilege.data.records import count_of
 from florilege.data.sources import own_pictures
-from florilege.data.splits import mend_source, split_source, unknown_plants
+from florilege.data.splits import mend_source, split_source, unknown_observations
 from florilege.errors import DataError, UsageError
 from florilege.tables import Table, write_table, written_table
 from florilege.terminal import conclude, is_step, new_table, print_table, warn
@@ -103,7 +103,7 @@ def _split_command(
             table = split_source(source, out, val=val, test=test, seed=seed, copies=copies)
         out.parent.mkdir(parents=True, exist_ok=True)
         write_table(out, table)
-    if warning := unknown_plants(table):
+    if warning := unknown_observations(table):
         warn(warning)
     counts = _counts(table)
     listed = ", ".join(f"{name} {count:,}" for name, count in counts.items())

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.errors import DataError
+from florilege.errors import DataError, UsageError
 from florilege.models.classes import ClassTable
 from florilege.suggestions import suggestion
 
@@ -49,11 +50,11 @@ class Pictures:
 
     def select(self, rows: Sequence[int], **columns: Any) -> Self:
         """Some pictures, in the given order; ``columns`` are those that a subclass adds."""
-        plants = self.observations
+        observations = self.observations
         return replace(
             self,
             names=[self.names[row] for row in rows],
-            observations=None if plants is None else [plants[row] for row in rows],
+            observations=None if observations is None else [observations[row] for row in rows],
             read=partial(_read_selected, self.read, tuple(rows)),
             **columns,
         )
@@ -117,3 +118,59 @@ class FileReader:
             return (self.root / self.paths[row]).read_bytes()
         except ValueError as error:  # a null character in the path
             raise OSError(str(error)) from error
+
+
+_PART = re.compile(r"(?P<name>[^:]+)(:(?P<start>[0-9.]+)-(?P<stop>[0-9.]+))?")
+_SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What ``--split`` names: a split, and the fractions of it where the part starts and stops."""
+
+    name: str
+    start: float = 0.0
+    stop: float = 1.0
+
+    @classmethod
+    def parse(cls, text: str) -> "Part":
+        """Read ``NAME`` or ``NAME:FROM-TO``; a `UsageError` for anything else.
+
+        Example:
+            >>> Part.parse("test:0-0.3")
+            Part(name='test', start=0.0, stop=0.3)
+        """
+        if match := _PART.fullmatch(text):
+            with suppress(ValueError):
+                start, stop = float(match["start"] or 0), float(match["stop"] or 1)
+                if 0 <= start < stop <= 1:
+                    return cls(name=match["name"], start=start, stop=stop)
+        raise UsageError(
+            "--split takes NAME, or NAME:FROM-TO with 0 <= FROM < TO <= 1 such as test:0-0.3, "
+            f"got {text!r}"
+        )
+
+    def of(self, split: Split) -> Split:
+        """The rows of this part, in their order; a `DataError` if it holds no photo."""
+        if (self.start, self.stop) == (0.0, 1.0):
+            return split
+        rows = self._rows(split)
+        if not rows.size:
+            raise DataError(f"{self} holds no photo of {split.name!r}: choose a larger part")
+        return split.select_rows(rows, name=str(self).replace(self.name, split.name, 1))
+
+    def rest(self, split: Split) -> NDArray[np.intp]:
+        """Indices of the rows outside this part; their plants are outside it too."""
+        return np.setdiff1d(np.arange(len(split)), self._rows(split))
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.start:g}-{self.stop:g}"
+
+    def _rows(self, split: Split) -> NDArray[np.intp]:
+        """Rows whose plant is in the part; without observations each photo is its own plant."""
+        observations: Sequence[str] | range = split.observations or range(len(split))
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(observations))}
+        positions = np.argsort(np.random.default_rng(_SEED).permutation(len(numbers)))
+        row_positions = positions[[numbers[name] for name in observations]]  # (rows,)
+        start, stop = self.start * len(numbers), self.stop * len(numbers)
+        return np.flatnonzero((row_positions >= start) & (row_positions < stop))

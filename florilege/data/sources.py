@@ -11,8 +11,7 @@ from florilege.data.dataset import Dataset, split_name
 from florilege.data.flora import list_flora
 from florilege.data.flora import renderer as flora_drawing
 from florilege.data.layouts.folder import list_images
-from florilege.data.layouts.image_lists import list_lists
-from florilege.data.layouts.inaturalist import list_inaturalist
+from florilege.data.layouts.image_lists import list_inaturalist, list_lists
 from florilege.data.layouts.manifest import list_manifest
 from florilege.data.options import FloraOptions, TrainingOptions, parse_options
 from florilege.data.records import Listing, assemble

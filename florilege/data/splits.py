@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from florilege.data.copies.near_duplicates import joined_groups
 from florilege.data.dataset import SPLITS, FileReader, split_name
-from florilege.data.hash_random import fraction, shuffled
 from florilege.data.layouts.folder import list_classes
 from florilege.data.layouts.manifest import (
     class_columns,
@@ -22,9 +22,9 @@ from florilege.data.layouts.manifest import (
     observation_ids,
 )
 from florilege.data.options import is_flora, parse_options
-from florilege.data.photo_copies import joined_groups
 from florilege.data.records import Listing, count_of
 from florilege.data.sources import list_source
+from florilege.data.training_split import fraction, shuffled
 from florilege.errors import DataError
 from florilege.tables import Table, read_table
 
@@ -63,7 +63,7 @@ def mend_source(source: str, out: Path) -> Table:
     return {**table, "split": _keep_groups_together(splits, groups)}
 
 
-def unknown_plants(table: Table) -> str | None:
+def unknown_observations(table: Table) -> str | None:
     """A warning if a manifest does not say which photos show the same plant; None if it does.
 
     ``table`` is the result of `split_source` or `mend_source`.

@@ -9,16 +9,36 @@ included, as in section 5.1 of that paper, and in Garcin et al., "Stochastic smo
 calibrated hinge loss for deep imbalanced classification", ICML 2022, section 4.4.
 """
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
 
-from florilege.data.hash_random import fraction, shuffled
 from florilege.data.options import TrainingOptions
 from florilege.data.records import Listing, Records, count_of, refuse, sort_ids
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo
+
+
+def fraction(key: str, seed: int) -> float:
+    """A number in [0, 1) that depends only on the key and the seed.
+
+    Example:
+        >>> 0.0 <= fraction("a", 0) < 1.0
+        True
+    """
+    return int.from_bytes(_digest(key, seed)[:6], "big") / 2**48
+
+
+def shuffled(keys: Iterable[str], seed: int) -> list[str]:
+    """The keys in an order drawn by ``seed``; other keys do not change the order of two keys."""
+    return sorted(keys, key=lambda key: (_digest(key, seed), key))
+
+
+def _digest(key: str, seed: int) -> bytes:
+    return hashlib.sha256(f"{seed}:{key}".encode()).digest()
+
 
 _HOLD_OUT_SEED = 0
 

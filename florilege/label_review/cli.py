@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from florilege.data.cli import app as data_app
-from florilege.data.corrections import with_own_names
+from florilege.data.corrections import RANDOM, ReviewAnswer, read_answers, with_own_names
 from florilege.data.dataset import SPLITS, split_name
 from florilege.data.records import count_of
-from florilege.data.review_answers import RANDOM, ReviewAnswer, read_answers
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError, UsageError
 from florilege.files import write_atomic

@@ -11,7 +11,7 @@ import numpy as np
 
 from florilege.calibration.intervals import effective_rows, wilson
 from florilege.calibration.validation import Bools, Ints
-from florilege.data.review_answers import (
+from florilege.data.corrections import (
     COLUMNS,
     CONFIRMED,
     CORRECTED,

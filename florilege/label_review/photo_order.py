@@ -18,7 +18,7 @@ from florilege.calibration.record.record_file import calibrated_runtimes, read_r
 from florilege.calibration.validation import Bools, Floats, Ints, Singles
 from florilege.calibration.view import PLAIN
 from florilege.data.dataset import Dataset, Split
-from florilege.data.hash_random import fraction
+from florilege.data.training_split import fraction
 from florilege.errors import BundleError, DataError, UsageError
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.output_store import OutputStore, photo_id

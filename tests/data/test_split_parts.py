@@ -5,8 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from florilege.data.dataset import Split
-from florilege.data.split_parts import Part
+from florilege.data.dataset import Part, Split
 from florilege.errors import DataError, UsageError
 
 

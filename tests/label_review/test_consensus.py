@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from florilege.calibration.intervals import wilson
-from florilege.data.review_answers import COLUMNS, ReviewAnswer
+from florilege.data.corrections import COLUMNS, ReviewAnswer
 from florilege.label_review.consensus import merged_table, summary, verdicts_of
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from florilege.data.corrections import COLUMNS, ReviewAnswer
 from florilege.data.dataset import Split
-from florilege.data.review_answers import COLUMNS, ReviewAnswer
 from florilege.label_review.review_page import ReviewPage
 from florilege.models.classes import ClassInfo, ClassTable
 from tests.data.pictures import png

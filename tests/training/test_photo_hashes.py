@@ -12,8 +12,8 @@ from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.view import PLAIN
 from florilege.cli import app
 from florilege.data.copies.fingerprints import WORDS, is_copy
+from florilege.data.copies.near_duplicates import look_at
 from florilege.data.dataset import FileReader
-from florilege.data.near_duplicates import look_at
 from florilege.data.sources import open_dataset
 from florilege.errors import BundleError
 from florilege.models.bundle import open_bundle

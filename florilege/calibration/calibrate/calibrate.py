@@ -39,10 +39,9 @@ from florilege.calibration.record.record_file import (
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.view import PLAIN
 from florilege.cores import Workers
-from florilege.data.dataset import Split, split_name
-from florilege.data.photo_places import photo_places
+from florilege.data.dataset import Part, Split, split_name
+from florilege.data.layouts.manifest import photo_places
 from florilege.data.sources import list_source
-from florilege.data.split_parts import Part
 from florilege.errors import GateFailed, UsageError
 from florilege.models.bundle.bundle import OCCURRENCES, Bundle, open_bundle, replace_files, reserved
 from florilege.models.class_lists import read_lists

@@ -18,9 +18,9 @@ from florilege.calibration.rules.label_noise import (
     parse_label_noise,
 )
 from florilege.calibration.validation import Ints
+from florilege.data.corrections import RANDOM, ReviewAnswer, answers_of, is_review, refuse_lines
 from florilege.data.dataset import Split
 from florilege.data.records import count_of
-from florilege.data.review_answers import RANDOM, ReviewAnswer, answers_of, is_review, refuse_lines
 from florilege.data.sources import list_source
 from florilege.errors import DataError, first, repeated
 from florilege.models.classes import ClassTable, plain_id

@@ -22,10 +22,9 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.validation import Bools, Ints, Singles
 from florilege.cores import Workers, in_order
-from florilege.data.dataset import Split
+from florilege.data.dataset import Part, Split
 from florilege.data.records import count_of
 from florilege.data.sources import open_dataset
-from florilege.data.split_parts import Part
 from florilege.errors import DataError, first
 from florilege.hooks import cluster
 from florilege.models.bundle import Bundle, open_bundle

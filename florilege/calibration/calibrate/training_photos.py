@@ -16,9 +16,8 @@ from florilege.calibration.record.record_file import parse_file
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.validation import Bools
 from florilege.data.copies.fingerprints import count_copies
-from florilege.data.dataset import Split, split_name
+from florilege.data.dataset import Part, Split, split_name
 from florilege.data.sources import open_dataset
-from florilege.data.split_parts import Part
 from florilege.errors import DataError
 from florilege.models.bundle import Bundle
 from florilege.models.images.damage import readable

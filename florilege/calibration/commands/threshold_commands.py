@@ -28,9 +28,8 @@ from florilege.calibration.monitoring.audit import AuditReport, audit_file
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.record.record_file import read_record, selection_note
 from florilege.cores import Workers
-from florilege.data.dataset import split_name
+from florilege.data.dataset import Part, split_name
 from florilege.data.sources import list_source
-from florilege.data.split_parts import Part
 from florilege.errors import GateFailed
 from florilege.files import write_atomic
 from florilege.hooks import cluster

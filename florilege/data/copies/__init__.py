@@ -1,1 +1,1 @@
-"""Copies of photos in other bytes: fingerprints that travel with a network."""
+"""Copies of photos in other bytes: found in a data set, or by fingerprints that travel."""

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.cores import in_order
-from florilege.data.dataset import Split
-from florilege.data.near_duplicates import (
+from florilege.data.copies.near_duplicates import (
     LOOK_SIDE,
     MOST_BITS,
     Hashes,
@@ -23,6 +22,7 @@ from florilege.data.near_duplicates import (
     look_at,
     visual_hash,
 )
+from florilege.data.dataset import Split
 from florilege.models.images import ImageError
 from florilege.progress import progress
 

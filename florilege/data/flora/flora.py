@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from florilege.data.dataset import SPLITS
 from florilege.data.flora.posterior import HIDDEN, MISREAD, VISIBLE, Observed, posterior_of
-from florilege.data.flora.renderer import draw
+from florilege.data.flora.renderer import draw, encode_png
 from florilege.data.flora.species import TRAITS, flora_classes, prior, species_traits
 from florilege.data.options import FloraOptions, parse_flora_options
-from florilege.data.png import encode_png
 from florilege.data.records import Listing, Records
 
 _LABELS, _PICTURE = 0, 1  # random streams of one split

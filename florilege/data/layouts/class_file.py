@@ -1,9 +1,14 @@
-"""A table of classes, ``classes.csv``, beside the splits of a folder or anywhere else.
+"""Tables of classes, ``classes.csv`` beside the splits of a folder, and of reference pictures.
 
-Each line describes one class: ``class_id`` and any of ``scientific_name``, ``genus``, ``family``,
-``gbif``, ``group`` and ``common_name_xx`` (``xx`` is a language), as in a manifest; ``link``, the
-URL of a page; ``thumbnail``, the path of a picture relative to the table's folder, with
-``thumbnail_author`` and ``thumbnail_licence``. Other columns are ignored.
+Each line of the first describes one class: ``class_id`` and any of ``scientific_name``, ``genus``,
+``family``, ``gbif``, ``group`` and ``common_name_xx`` (``xx`` is a language), as in a manifest;
+``link``, the URL of a page; ``thumbnail``, the path of a picture relative to the table's folder,
+with ``thumbnail_author`` and ``thumbnail_licence``. Other columns are ignored.
+
+Each line of the second is a picture, several of a class: ``class_id`` and ``path``, relative to the
+table's folder, and any of ``author``, ``licence`` and ``organ``. A manifest is such a table: of one
+with the column ``split`` only the training photos count, so that nobody compares a test photo with
+itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +17,7 @@ from os import path as os_path
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
+from florilege.data.dataset import split_name
 from florilege.data.layouts.manifest import (
     COMMON_NAME,
     GROUP,
@@ -23,6 +29,7 @@ from florilege.data.layouts.manifest import (
 from florilege.data.records import Listing
 from florilege.errors import DataError, repeated
 from florilege.models.classes import ClassInfo, Thumbnail, plain_id
+from florilege.models.reference_pictures import Credit, PictureFile
 from florilege.tables import Table, read_table
 
 NAME: Final = "classes.csv"
@@ -128,3 +135,30 @@ def _as_in_manifest(column: str) -> str:
     if not column.startswith(prefix):
         return column
     return COMMON_NAME + column.removeprefix(prefix).replace("_", "-")  # pt_BR means pt-BR
+
+
+_CREDITS: Final = ("author", "licence", "organ")
+
+
+def read_pictures(path: Path) -> Mapping[str, Sequence[PictureFile]]:
+    """The pictures of each class by its id, in the order of the table, without opening them.
+
+    Raises:
+        DataError: A column is missing, or no row names a picture to use.
+    """
+    table = read_table(path)
+    demand_columns(str(path), table, ["class_id", "path"])
+    rows = len(table["path"])
+    splits = table.get("split", ["train"] * rows)
+    columns = [table.get(name, [""] * rows) for name in _CREDITS]
+    pictures = dict[str, list[PictureFile]]()
+    for name, file, split, *cells in zip(
+        table["class_id"], table["path"], splits, *columns, strict=True
+    ):
+        if file and split_name(split) == "train":
+            credit = Credit(*(cell.strip() or None for cell in cells))
+            picture = PictureFile(path=path.parent / file, credit=credit)
+            pictures.setdefault(plain_id(name), []).append(picture)
+    if not pictures:
+        raise DataError(f"{path} names no picture: add a row with class_id and path for each")
+    return pictures

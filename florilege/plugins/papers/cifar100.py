@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.data.hash_random import shuffled
-from florilege.data.png import encode_png
+from florilege.data.flora.renderer import encode_png
 from florilege.data.records import Listing, Records, count_of
 from florilege.data.sources import OwnPictures
+from florilege.data.training_split import shuffled
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo
 

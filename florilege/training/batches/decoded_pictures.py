@@ -19,8 +19,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from florilege.data.copies.fingerprints import fingerprint
+from florilege.data.copies.near_duplicates import look_at
 from florilege.data.dataset import Split
-from florilege.data.near_duplicates import look_at
 from florilege.data.records import count_of
 from florilege.errors import DataError, UsageError
 from florilege.files import atomic_writer

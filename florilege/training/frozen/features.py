@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from florilege.cores import in_order
 from florilege.data.copies.fingerprints import WORDS, fingerprint
+from florilege.data.copies.near_duplicates import look_at
 from florilege.data.dataset import Split
-from florilege.data.near_duplicates import look_at
 from florilege.data.records import count_of
 from florilege.errors import BundleError
 from florilege.files import new_folder_lock

@@ -16,13 +16,13 @@ from florilege.calibration.certificate import Reason
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.view import PLAIN
 from florilege.data.copies.fingerprints import fingerprint
-from florilege.data.near_duplicates import look_at
+from florilege.data.copies.near_duplicates import look_at
 from florilege.errors import BundleError
 from florilege.models.bundle import Bundle, replace_files
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
 from tests.calibration.command_line import run
 from tests.calibration.small_bundle import CLASSES, make_bundle
-from tests.data.test_near_duplicates import changed, encoded, scene
+from tests.data.copies.test_near_duplicates import changed, encoded, scene
 
 ROWS = 12
 SCENES = range(3)  # which also trained the network

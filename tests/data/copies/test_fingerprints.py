@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from florilege.data.copies.fingerprints import WORDS, fingerprint, is_copy
-from florilege.data.near_duplicates import LOOK_SIDE, look_at
-from tests.data.test_near_duplicates import changed, encoded, scene
+from florilege.data.copies.near_duplicates import LOOK_SIDE, look_at
+from tests.data.copies.test_near_duplicates import changed, encoded, scene
 
 PHOTOS = range(6)
 

@@ -5,14 +5,18 @@ the signs of the lowest frequencies of a small grey picture, which survive such 
 one plant, or of many pale things on white, may share them; their details do not agree.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from florilege.models.images import Preprocess, load
+from florilege.cores import in_order
+from florilege.models.images import ImageError, Preprocess, load
+from florilege.progress import progress
 
 Picture = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]
@@ -76,14 +80,20 @@ def grey_of(picture: Picture) -> Grey:
     return np.asarray(picture.astype(np.float64) @ (0.299, 0.587, 0.114))
 
 
-def close_pairs(ours: Hashes, others: Hashes) -> Iterator[tuple[int, int]]:
+def close_pairs(ours: Sequence[int], others: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Rows of two lists of hashes that differ in at most ``MOST_BITS`` bits."""
-    rows = max(1, _PAIRS_AT_ONCE // max(1, len(others)))
-    for start in range(0, len(ours), rows):
-        block = ours[start : start + rows, np.newaxis]
-        near = np.bitwise_count(block ^ others) <= MOST_BITS
+    one, two = (np.array(hashes, dtype=np.uint64) for hashes in (ours, others))
+    rows = max(1, _PAIRS_AT_ONCE // max(1, len(two)))
+    for start in range(0, len(one), rows):
+        block = one[start : start + rows, np.newaxis]
+        near = np.bitwise_count(block ^ two) <= MOST_BITS
         for row, other in zip(*np.nonzero(near), strict=True):
             yield start + int(row), int(other)
+
+
+def same_photo(one: Picture, other: Picture) -> bool:
+    """Whether two pictures, RGB, ``(LOOK_SIDE, LOOK_SIDE, 3)``, show the same photo."""
+    return agreement(one, other) >= LEAST_AGREEMENT
 
 
 def agreement(one: Picture, other: Picture) -> float:
@@ -140,15 +150,45 @@ def _scaled(grey: Grey, scale: float) -> Grey:
     return scaled
 
 
-def same_photos(
-    ours: Hashes, others: Hashes, look: Callable[[int, int], tuple[Picture, Picture]]
-) -> list[tuple[int, int]]:
-    """Rows of two lists that show the same photo; ``look`` reads the pictures of a pair."""
-    return [
-        pair for pair in close_pairs(ours, others) if agreement(*look(*pair)) >= LEAST_AGREEMENT
-    ]
+def joined_groups(groups: Sequence[str], paths: Sequence[Path]) -> list[str]:
+    """The group of each photo, with groups joined that share a photo, in the same or other bytes.
+
+    A joined group has the name of its first one. Photos that cannot be read join none; ``data
+    check`` reports them.
+    """
+    first_of = {group: group for group in groups}
+
+    def first(group: str) -> str:
+        while first_of[group] != group:
+            group = first_of[group]
+        return group
+
+    for row, other in _close_rows(paths):
+        ours, theirs = first(groups[row]), first(groups[other])
+        if ours != theirs and same_photo(_look_at(paths[row]), _look_at(paths[other])):
+            first_of[theirs] = ours
+    return [first(group) for group in groups]
 
 
-def hashes_of(values: Sequence[int]) -> Hashes:
-    """Results of :func:`visual_hash` as an array."""
-    return np.array(values, dtype=np.uint64)
+def _close_rows(paths: Sequence[Path]) -> Iterator[tuple[int, int]]:
+    """Pairs of rows, the smaller one first, whose photos may be the same."""
+    hashes = dict[int, int]()
+    with progress(len(paths), "looking for copies") as advance:
+        for row, visual in enumerate(in_order(_hash_of, paths)):
+            if visual is not None:
+                hashes[row] = visual
+            advance()
+    rows, values = list(hashes), list(hashes.values())
+    return ((rows[one], rows[two]) for one, two in close_pairs(values, values) if one < two)
+
+
+def _hash_of(path: Path) -> int | None:
+    try:
+        return visual_hash(look_at(path.read_bytes()))
+    except (OSError, ImageError):
+        return None
+
+
+@lru_cache(maxsize=1000)  # 28 KB each
+def _look_at(path: Path) -> Picture:
+    return look_at(path.read_bytes())

@@ -8,13 +8,12 @@ import pytest
 from PIL import Image
 
 from florilege.data.checks import check
-from florilege.data.near_duplicates import (
+from florilege.data.copies.near_duplicates import (
     LEAST_AGREEMENT,
     LOOK_SIDE,
     MOST_BITS,
     agreement,
     close_pairs,
-    hashes_of,
     look_at,
     visual_hash,
 )
@@ -81,7 +80,7 @@ def test_flat_pictures_agree_with_nothing() -> None:
 
 
 def test_close_pairs_are_those_of_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("florilege.data.near_duplicates._PAIRS_AT_ONCE", 21)
+    monkeypatch.setattr("florilege.data.copies.near_duplicates._PAIRS_AT_ONCE", 21)
     random = np.random.default_rng(0)
     ours, others = ([int(x) for x in random.integers(0, 2**63, count)] for count in (10, 7))
     others[2] = ours[4] ^ (2**MOST_BITS - 1)
@@ -92,7 +91,7 @@ def test_close_pairs_are_those_of_a_plain_loop(monkeypatch: pytest.MonkeyPatch) 
         for other, two in enumerate(others)
         if (one ^ two).bit_count() <= MOST_BITS
     ]
-    assert list(close_pairs(hashes_of(ours), hashes_of(others))) == expected
+    assert list(close_pairs(ours, others)) == expected
     assert (4, 2) in expected
     assert (9, 3) not in expected
 

@@ -6,9 +6,9 @@ import pytest
 
 from florilege.data.checks import check
 from florilege.data.cli import app
-from florilege.data.photo_copies import joined_groups
+from florilege.data.copies.near_duplicates import joined_groups
 from tests.commands import call
-from tests.data.test_near_duplicates import scene
+from tests.data.copies.test_near_duplicates import scene
 
 
 @pytest.fixture(scope="module")
