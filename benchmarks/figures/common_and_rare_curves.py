@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.rules.common_and_rare import KS, OUT
-from florilege.calibration.report.plot_style import BLUE, GREEN, OCHRE, RUST, STYLE
+from florilege.calibration.report.html_page import BLUE, GREEN, OCHRE, RUST, STYLE
 
 COLOURS = dict(zip(KS, (RUST, OCHRE, BLUE, GREEN), strict=True))
 NAMED = ("0", "0.5", "0.9", "1")  # weights that are written beside a line of each panel

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.rules.front import EXACT, OURS, RESULT, Row
 from benchmarks.rules.front_scores import INVENTED, LOSSES
-from florilege.calibration.report.plot_style import BLUE, GREEN, GREY, INK, OCHRE, RUST, STYLE
+from florilege.calibration.report.html_page import BLUE, GREEN, GREY, INK, OCHRE, RUST, STYLE
 
 RULES: Final = {
     OURS: (GREEN, "-", "o"),

@@ -6,7 +6,7 @@ from html import escape
 
 from PIL import Image, ImageOps
 
-from florilege.calibration.report.plot_style import COLOURS
+from florilege.calibration.report.html_page import COLOURS
 
 WIDTH = 600  # of every picture; text of 17 and more is legible where this is 330 pixels
 SANS, MONO = "system-ui, 'DejaVu Sans', sans-serif", "ui-monospace, 'DejaVu Sans Mono', monospace"

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from benchmarks.promises.pools import LISTED, Ints, Pool, Sample, Truth
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
-from florilege.calibration.calibrate.known_places import PhotoPlaces
 from florilege.calibration.calibrate.noise_rate import noise_of_review
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
+from florilege.calibration.calibrate.score_sources import PhotoPlaces
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.metrics import shot_groups
 from florilege.calibration.photo_groups import choosing_rows

@@ -7,7 +7,6 @@ from benchmarks.promises.pools import Floats, Pool
 from florilege.calibration.calibrate.evaluate import Evaluated
 from florilege.calibration.calibrate.score_sources import LabelledPhotos
 from florilege.calibration.calibrate.threshold_tables import measure, measured_row
-from florilege.calibration.distribution import logsumexp
 from florilege.calibration.monitoring.audit import _audit
 from florilege.calibration.monitoring.monitor import Monitor, expected_of
 from florilege.calibration.monitoring.recalibration import Traffic
@@ -17,6 +16,7 @@ from florilege.calibration.rejection.rejection_rule import (
     generalised_entropy,
     unseen_threshold,
 )
+from florilege.calibration.scores import logsumexp
 from florilege.calibration.view import PLAIN
 
 LIVE = 1000  # photos that a monitor watches, and that an evaluation measures

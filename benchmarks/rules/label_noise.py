@@ -28,8 +28,12 @@ from numpy.typing import NDArray
 
 from florilege.calibration.conformal import conformal_rank
 from florilege.calibration.guarantees import THRESHOLDS
-from florilege.calibration.rules.label_noise import LabelNoise, NoiseKind, NoisyLabels
-from florilege.calibration.rules.noisy_coverage import NoisyCoverage
+from florilege.calibration.rules.label_noise import (
+    LabelNoise,
+    NoiseKind,
+    NoisyCoverage,
+    NoisyLabels,
+)
 from florilege.data.flora.flora import Flora
 from florilege.data.flora.species import species_traits
 

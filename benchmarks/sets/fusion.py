@@ -20,14 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.photo_outputs import outputs_of
-from florilege.calibration.fusion import EXPONENTS, fuse
 from florilege.calibration.intervals import wilson
 from florilege.calibration.marginals import top_k_marginals
 from florilege.calibration.photo_groups import groups_of
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate
-from florilege.calibration.scores import scores
+from florilege.calibration.scores import EXPONENTS, fuse, scores
 from florilege.data.sources import open_dataset
 from florilege.models.bundle import open_bundle
 from florilege.models.runtime import silence_telemetry

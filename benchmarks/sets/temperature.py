@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from benchmarks.sets.head_methods import DECAY, FIRST_SEED, Bench, Row, append
 from florilege.calibration.calibrate.calibration_settings import TEMPERATURES
-from florilege.calibration.nested_cross_validation import choose_simplest
+from florilege.calibration.comparison import choose_simplest
 from florilege.calibration.rules.rules import average_k
 from florilege.calibration.scores import scores
 from florilege.models.runtime import silence_telemetry

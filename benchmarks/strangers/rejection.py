@@ -22,16 +22,15 @@ from numpy.typing import NDArray
 from benchmarks.strangers.auroc import auroc_difference, compare_methods
 from benchmarks.strangers.unknown_organs import STRANGERS, stranger
 from florilege.calibration.calibrate.training_photos import TRAIN, balanced_rows
-from florilege.calibration.distribution import logsumexp
 from florilege.calibration.intervals import wilson
-from florilege.calibration.record.inspection import PROVENANCE
-from florilege.calibration.record.record_file import open_reference, read_record
+from florilege.calibration.record.record_file import PROVENANCE, open_reference, read_record
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rejection.rejection_rule import (
     LOGITS_METHOD,
     RejectionRule,
     generalised_entropy,
 )
+from florilege.calibration.scores import logsumexp
 from florilege.cores import in_order
 from florilege.data.flora.renderer import encode_png
 from florilege.data.sources import open_dataset

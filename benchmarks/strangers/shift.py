@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from florilege.calibration.distribution import logsumexp
 from florilege.calibration.intervals import wilson
 from florilege.calibration.monitoring.monitor import Monitor, expected_of
 from florilege.calibration.monitoring.recalibration import Traffic, TrafficThresholds
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
+from florilege.calibration.scores import logsumexp
 from florilege.calibration.view import PLAIN
 from florilege.cores import in_order
 from florilege.data.dataset import Split

@@ -25,14 +25,13 @@ from numpy.typing import NDArray
 from benchmarks.sets.head_methods import PARTS, Bench, append, backbone_of
 from benchmarks.strangers.auroc import auroc
 from florilege.calibration.calibrate.training_photos import MOST_PHOTOS, balanced_rows
-from florilege.calibration.distribution import logsumexp
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rejection.rejection_rule import (
     parts,
     suspect_threshold,
     unseen_threshold,
 )
-from florilege.calibration.scores import scores
+from florilege.calibration.scores import logsumexp, scores
 from florilege.data.sources import open_dataset
 from florilege.models.runtime import silence_telemetry
 from florilege.training.configuration import resolve

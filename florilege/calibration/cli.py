@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationSettings
-from florilege.calibration.commands.flags import AsJson, BundlePath, OutputCache, WrongLabels
+from florilege.calibration.commands import AsJson, BundlePath, OutputCache, WrongLabels
 from florilege.calibration.rules.label_noise import check_label_noise
 from florilege.errors import UsageError
 from florilege.models.runtime import RuntimeName

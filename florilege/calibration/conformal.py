@@ -8,8 +8,8 @@ from numbers import Real
 
 import numpy as np
 
+from florilege.calibration.sets import Floats, Ints
 from florilege.calibration.threshold import RealNumber, as_fraction
-from florilege.calibration.validation import Floats, Ints
 
 
 def check_coverage(coverage: RealNumber) -> None:

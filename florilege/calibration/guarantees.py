@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from florilege.calibration.sets import FloatArray, row_blocks
 from florilege.calibration.threshold import Largest, RealNumber, as_fraction, exact_rank, next_above
-from florilege.calibration.validation import FloatArray, row_blocks
 
 Guarantee = Literal["mean", "probability"]
 """What holds on new photos: on average over calibrations (``mean``), or for all but a share

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from florilege.calibration.validation import Floats, Ints
+from florilege.calibration.sets import Floats, Ints
 
 Z95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""

@@ -13,7 +13,7 @@ References:
 import numpy as np
 from numpy.typing import ArrayLike
 
-from florilege.calibration.validation import Floats
+from florilege.calibration.sets import Floats
 
 LARGEST_K = 20
 """With a larger k the products could leave the range of float64."""

@@ -9,8 +9,15 @@ import numpy as np
 from florilege.calibration.intervals import effective_number, effective_rows, mean_interval, wilson
 from florilege.calibration.metrics import shot_groups, true_class_ranks
 from florilege.calibration.rules.label_noise import NoisyLabels
-from florilege.calibration.sets import SetRule, best_class
-from florilege.calibration.validation import Bools, FloatArray, Floats, Ints, row_blocks
+from florilege.calibration.sets import (
+    Bools,
+    FloatArray,
+    Floats,
+    Ints,
+    SetRule,
+    best_class,
+    row_blocks,
+)
 
 # Sizes up to this have their own histogram bins, larger bins grow by half: a record holds thousands
 # of histograms, and few sets have any one large size.

@@ -8,7 +8,7 @@ exactly ``k`` classes, ``1 <= k <= classes``; the first of equal scores comes fi
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from florilege.calibration.validation import FloatArray, as_counts, as_labels, as_scores
+from florilege.calibration.sets import FloatArray, as_counts, as_labels, as_scores
 
 FEW_BELOW = 20  # classes with fewer training images are few-shot ([A] table 2)
 MANY_ABOVE = 100  # classes with more training images are many-shot

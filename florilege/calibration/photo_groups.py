@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from florilege.calibration.validation import Bools, Ints
+from florilege.calibration.sets import Bools, Ints
 
 MadeFrom = Literal["observations", "same_class"]
 FEWEST_GROUPS = 100  # with fewer groups a threshold is too noisy

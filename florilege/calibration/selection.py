@@ -6,6 +6,7 @@ others are not stored.
 
 from numpy.typing import ArrayLike
 
+from florilege.calibration.sets import as_scores
 from florilege.calibration.threshold import (
     Largest,
     RealNumber,
@@ -13,7 +14,6 @@ from florilege.calibration.threshold import (
     check_average_k,
     exact_rank,
 )
-from florilege.calibration.validation import as_scores
 
 
 class TopScores:

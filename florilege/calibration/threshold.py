@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from florilege.calibration.validation import BLOCK, FloatArray, as_scores
+from florilege.calibration.sets import BLOCK, FloatArray, as_scores
 
 RealNumber = int | float | Decimal | Fraction | np.floating[Any]
 

@@ -15,11 +15,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from florilege.calibration.fusion import Fusion, fuse
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.rules import RULES, usual_guarantee
-from florilege.calibration.scores import ScoreKind, check_temperature, logits_among, scale_logits
-from florilege.calibration.validation import Floats
+from florilege.calibration.scores import (
+    Fusion,
+    ScoreKind,
+    check_temperature,
+    fuse,
+    logits_among,
+    scale_logits,
+)
+from florilege.calibration.sets import Floats
 from florilege.models.occurrences import PlaceKind
 
 Indices = NDArray[np.intp]
@@ -109,7 +115,7 @@ class Scoring:
         score_kind: ``softmax`` or ``sigmoid``.
         temperature: The logits are divided by this first.
         fusion: How the scores of several photos become one row, see
-            :mod:`florilege.calibration.fusion`.
+            :mod:`florilege.calibration.scores`.
     """
 
     head: str

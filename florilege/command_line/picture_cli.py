@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from florilege.calibration.commands import AsJson, BundlePath
 from florilege.calibration.commands.bundle_cli import app as bundle_app
-from florilege.calibration.commands.flags import AsJson, BundlePath
 from florilege.data.layouts.class_file import read_pictures
 from florilege.errors import first
 from florilege.models.bundle.bundle import set_pictures

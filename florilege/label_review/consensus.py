@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from florilege.calibration.intervals import effective_rows, wilson
-from florilege.calibration.validation import Bools, Ints
+from florilege.calibration.sets import Bools, Ints
 from florilege.data.corrections import (
     COLUMNS,
     CONFIRMED,

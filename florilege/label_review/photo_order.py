@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs, outputs_of
-from florilege.calibration.nested_cross_validation import FOLDS, folds_of
+from florilege.calibration.comparison import FOLDS, folds_of
 from florilege.calibration.photo_groups import plants_of
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import calibrated_runtimes, read_record
-from florilege.calibration.validation import Bools, Floats, Ints, Singles
+from florilege.calibration.sets import Bools, Floats, Ints, Singles
 from florilege.calibration.view import PLAIN
 from florilege.data.dataset import Dataset, Split
 from florilege.data.training_split import fraction

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from florilege.calibration.report import html_page as html
-from florilege.calibration.report.plot_style import BLUE, GREEN, OCHRE, RUST, STYLE, panel
+from florilege.calibration.report.html_page import BLUE, GREEN, OCHRE, RUST, STYLE, panel
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import to_yaml
 from florilege.training.loop.checkpoint import write

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.distribution import EDGES
+from florilege.calibration.scores import EDGES
 
 
 class Cut(NamedTuple):

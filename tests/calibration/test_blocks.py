@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 import florilege.calibration.calibrate.photo_outputs
 import florilege.calibration.guarantees
 import florilege.calibration.marginals
+import florilege.calibration.sets
 import florilege.calibration.threshold
-import florilege.calibration.validation
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
@@ -63,7 +63,7 @@ def test_blocks_of_any_length_give_the_same_record(
         monkeypatch.setattr(
             florilege.calibration.calibrate.photo_outputs, "NUMBERS_AT_ONCE", numbers
         )
-        monkeypatch.setattr(florilege.calibration.validation, "BLOCK", small)
+        monkeypatch.setattr(florilege.calibration.sets, "BLOCK", small)
         monkeypatch.setattr(florilege.calibration.threshold, "BLOCK", small)
         monkeypatch.setattr(florilege.calibration.guarantees, "AT_ONCE", small)
         monkeypatch.setattr(florilege.calibration.marginals, "ROWS_AT_ONCE", 1 + small % 5)

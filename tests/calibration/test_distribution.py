@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from florilege.calibration.distribution import EDGES, LOGSUMEXP_BINS, DistributionOf, logsumexp
+from florilege.calibration.scores import EDGES, LOGSUMEXP_BINS, DistributionOf, logsumexp
 
 
 def test_bins_hold_their_lower_edge_and_nothing_is_left_out() -> None:

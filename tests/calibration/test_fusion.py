@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florilege.calibration.fusion import Fusion, fuse
 from florilege.calibration.photo_groups import groups_of
 from florilege.calibration.rules import calibrate
-from florilege.calibration.scores import SCORE_KINDS, ScoreKind, scores
+from florilege.calibration.scores import SCORE_KINDS, Fusion, ScoreKind, fuse, scores
 from tests.calibration.simulation import draw
 
 RULE_ROWS = 4000

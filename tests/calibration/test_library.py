@@ -6,8 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = (
-    "comparison conformal distribution fusion guarantees intervals marginals measurement metrics "
-    "nested_cross_validation photo_groups record rules scores selection sets threshold validation"
+    "comparison conformal guarantees intervals marginals measurement metrics "
+    "photo_groups record rules scores selection sets threshold"
 )
 FOREIGN = ("torch", "onnxruntime", "PIL", "rich", "typer", "matplotlib", "pydantic")
 

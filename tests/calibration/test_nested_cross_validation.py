@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from florilege.calibration.nested_cross_validation import (
+from florilege.calibration.comparison import (
     FOLDS,
     choose,
     choose_simplest,

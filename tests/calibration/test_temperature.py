@@ -10,7 +10,7 @@ from florilege.calibration.calibrate import choice, fit
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.calibration_settings import TEMPERATURES, CalibrationPlan
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
-from florilege.calibration.nested_cross_validation import choose_simplest
+from florilege.calibration.comparison import choose_simplest
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate

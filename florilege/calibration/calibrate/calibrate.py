@@ -15,7 +15,6 @@ from florilege.calibration.calibrate.calibration_settings import (
 )
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.gate import compare_runtimes
-from florilege.calibration.calibrate.known_places import PhotoPlaces, read_occurrences
 from florilege.calibration.calibrate.noise_rate import noisy_labels
 from florilege.calibration.calibrate.photo_outputs import (
     BundleOutputs,
@@ -23,6 +22,7 @@ from florilege.calibration.calibrate.photo_outputs import (
     outputs_of,
     photos_for,
 )
+from florilege.calibration.calibrate.score_sources import PhotoPlaces, read_occurrences
 from florilege.calibration.calibrate.training_photos import (
     PhotoOverlap,
     training_photos,

@@ -9,8 +9,7 @@ from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.certificate import Reason
 from florilege.calibration.conformal import fewest_rows
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.origin import PlacePrior
-from florilege.calibration.record.schema import CalibratedList
+from florilege.calibration.record.schema import CalibratedList, PlacePrior
 from florilege.calibration.view import PLAIN, Setting
 
 FEW_ROWS = 1000

@@ -1,7 +1,7 @@
 """Choose the scores to serve: head and kind, temperature, strength of a place, fusion of photos.
 
 Each choice is made by hits at every requested K. A choice after the first departs from the simplest
-candidate only if it clearly hits more, see :mod:`florilege.calibration.nested_cross_validation`.
+candidate only if it clearly hits more, see :mod:`florilege.calibration.comparison`.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from florilege.calibration.calibrate.threshold_tables import (
     table_of,
     tabulate,
 )
-from florilege.calibration.fusion import EXPONENTS, Fusion
-from florilege.calibration.nested_cross_validation import choose, choose_simplest
+from florilege.calibration.comparison import choose, choose_simplest
 from florilege.calibration.record.schema import Table
-from florilege.calibration.validation import Bools
+from florilege.calibration.scores import EXPONENTS, Fusion
+from florilege.calibration.sets import Bools
 from florilege.calibration.view import PLAIN, Scoring, View
 from florilege.progress import Advance
 

@@ -12,10 +12,9 @@ from florilege.calibration.calibrate.threshold_tables import measure, measured_r
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.metrics import shot_groups
 from florilege.calibration.photo_groups import count_plants
-from florilege.calibration.record.figures import Row, Verb
-from florilege.calibration.record.operating_point import OperatingPoint
+from florilege.calibration.record.operating_point import OperatingPoint, Row, Verb
 from florilege.calibration.rules.label_noise import LabelNoise, NoisyLabels
-from florilege.calibration.validation import Bools
+from florilege.calibration.sets import Bools
 from florilege.calibration.view import View
 from florilege.progress import progress
 

@@ -15,9 +15,8 @@ from florilege.calibration.calibrate.choice import (
     choose_scoring,
     choose_strength,
 )
-from florilege.calibration.calibrate.known_places import PhotoPlaces
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
-from florilege.calibration.calibrate.score_sources import LabelledPhotos
+from florilege.calibration.calibrate.score_sources import LabelledPhotos, PhotoPlaces
 from florilege.calibration.calibrate.threshold_tables import (
     Tabulated,
     promised_rules,
@@ -25,14 +24,12 @@ from florilege.calibration.calibrate.threshold_tables import (
     tabulate,
 )
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
-from florilege.calibration.distribution import Distribution, DistributionOf
+from florilege.calibration.comparison import interval_of_best
 from florilege.calibration.measurement import ShotGroup, measure_by_shots, size_bins
-from florilege.calibration.nested_cross_validation import interval_of_best
 from florilege.calibration.photo_groups import count_plants
-from florilege.calibration.record.figures import mean_chance
-from florilege.calibration.record.origin import Origin, PlacePrior, Selection
+from florilege.calibration.record.operating_point import mean_chance
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.record.schema import CalibratedList, Table
+from florilege.calibration.record.schema import CalibratedList, Origin, PlacePrior, Selection, Table
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rejection.rejection_rule import (
     RejectionRule,
@@ -43,8 +40,8 @@ from florilege.calibration.rejection.rejection_rule import (
     parts,
 )
 from florilege.calibration.rules import class_prior, class_weights
-from florilege.calibration.sets import largest_set
-from florilege.calibration.validation import Bools, Floats, Ints
+from florilege.calibration.scores import Distribution, DistributionOf
+from florilege.calibration.sets import Bools, Floats, Ints, largest_set
 from florilege.calibration.view import Scoring, View
 from florilege.models.class_lists import RegionList
 from florilege.models.session import FEATURES

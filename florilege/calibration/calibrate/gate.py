@@ -22,8 +22,7 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import RULES
-from florilege.calibration.sets import size_bounds
-from florilege.calibration.validation import Bools, Ints
+from florilege.calibration.sets import Bools, Ints, size_bounds
 from florilege.calibration.view import PLAIN
 from florilege.errors import DataError, UsageError
 from florilege.models.bundle import open_bundle

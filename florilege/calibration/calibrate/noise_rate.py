@@ -17,7 +17,7 @@ from florilege.calibration.rules.label_noise import (
     NoisyLabels,
     parse_label_noise,
 )
-from florilege.calibration.validation import Ints
+from florilege.calibration.sets import Ints
 from florilege.data.corrections import RANDOM, ReviewAnswer, answers_of, is_review, refuse_lines
 from florilege.data.dataset import Split
 from florilege.data.records import count_of

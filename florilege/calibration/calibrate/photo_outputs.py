@@ -20,7 +20,7 @@ import numpy as np
 from florilege.calibration.photo_groups import plants_of
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
-from florilege.calibration.validation import Bools, Ints, Singles
+from florilege.calibration.sets import Bools, Ints, Singles
 from florilege.cores import Workers, in_order
 from florilege.data.dataset import Part, Split
 from florilege.data.records import count_of

@@ -13,14 +13,13 @@ from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import score_interval
 from florilege.calibration.measurement import Measurement
-from florilege.calibration.record.figures import Row, row_of
+from florilege.calibration.record.operating_point import Row, row_of
 from florilege.calibration.record.schema import ByClass, Counts, Table, Thresholds
 from florilege.calibration.rules import RULES
 from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.scores import ScoreKind
-from florilege.calibration.sets import SetRule, size_bounds
+from florilege.calibration.sets import Bools, Floats, Ints, SetRule, size_bounds
 from florilege.calibration.threshold import next_above
-from florilege.calibration.validation import Bools, Floats, Ints
 from florilege.errors import DataError
 
 _CONTRADICTION = 4.0  # standard errors: hundreds of thresholds are compared

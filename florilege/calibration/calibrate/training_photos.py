@@ -11,10 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs, outputs_of
 from florilege.calibration.photo_groups import FEWEST_TO_SPLIT, choosing_rows
-from florilege.calibration.record.inspection import PROVENANCE
-from florilege.calibration.record.record_file import parse_file
+from florilege.calibration.record.record_file import PROVENANCE, parse_file
 from florilege.calibration.rejection.reference import Reference
-from florilege.calibration.validation import Bools
+from florilege.calibration.sets import Bools
 from florilege.data.copies.fingerprints import count_copies
 from florilege.data.dataset import Part, Split, split_name
 from florilege.data.sources import open_dataset

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from florilege.calibration.commands.flags import AsJson, BundlePath
-from florilege.calibration.record.inspection import PROVENANCE, card, difference, verification
+from florilege.calibration.commands import AsJson, BundlePath
+from florilege.calibration.record.record_file import PROVENANCE, card, difference, verification
 from florilege.calibration.rules import RULES
 from florilege.data.layouts.class_file import ClassFile, read_classes
 from florilege.data.records import count_of

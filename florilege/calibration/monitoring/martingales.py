@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from florilege.calibration.validation import Floats
+from florilege.calibration.sets import Floats
 
 _STAKES = np.array([0.9, 0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005])
 """Shares of the largest stake that cannot lead to debt; large ones detect large changes quickly."""

@@ -25,15 +25,14 @@ from numpy.typing import NDArray
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import promised_rules, table_of, tabulate
-from florilege.calibration.distribution import DistributionOf
 from florilege.calibration.monitoring.score_log import ScoreLog, Scorer, open_score_log
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.origin import TRAFFIC, Origin
 from florilege.calibration.record.record_file import read_card_files, read_record, updated_files
-from florilege.calibration.record.schema import Table
+from florilege.calibration.record.schema import TRAFFIC, Origin, Table
 from florilege.calibration.rejection.rejection_rule import RejectionRule
 from florilege.calibration.rules import class_weights
 from florilege.calibration.rules.score_summary import ScoreSummary
+from florilege.calibration.scores import DistributionOf
 from florilege.calibration.threshold import threshold_text
 from florilege.calibration.view import PLAIN, Scoring, View
 from florilege.errors import DataError

@@ -13,15 +13,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from florilege.calibration.certificate import Evidence
-from florilege.calibration.distribution import Distribution
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.measurement import ShotGroup
-from florilege.calibration.record.figures import hit_rate
-from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
-from florilege.calibration.record.origin import TRAFFIC, Origin, PlacePrior, Selection
+from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint, hit_rate
 from florilege.calibration.record.schema import (
     SCHEMA_VERSION,
+    TRAFFIC,
     CalibratedList,
+    Origin,
+    PlacePrior,
+    Selection,
     Table,
     Thresholds,
     dump,
@@ -29,8 +30,8 @@ from florilege.calibration.record.schema import (
 )
 from florilege.calibration.rejection.rejection_rule import RejectionRule
 from florilege.calibration.rules import RULES, class_prior, class_weights, usual_guarantee
-from florilege.calibration.scores import ScoreKind
-from florilege.calibration.validation import Floats
+from florilege.calibration.scores import Distribution, ScoreKind
+from florilege.calibration.sets import Floats
 from florilege.calibration.view import PLAIN, Scoring, Setting, View
 
 PREFERRED_K = 3.0

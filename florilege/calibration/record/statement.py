@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from florilege.calibration.record.origin import TRAFFIC
+from florilege.calibration.record.schema import TRAFFIC
 
 if TYPE_CHECKING:
     from florilege.calibration.record.operating_point import OperatingPoint

@@ -12,7 +12,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import ArrayLike
 
-from florilege.calibration.validation import Floats, Ints, Singles
+from florilege.calibration.sets import Floats, Ints, Singles
 
 MOST_AXES = 128  # there are at most half as many axes as features
 MOST_FOR_AXES = 1000  # photos that the axes are computed from; more change little and take long

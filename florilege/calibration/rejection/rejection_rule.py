@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike
 
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.scores import ScoreKind, scores
+from florilege.calibration.sets import Floats
 from florilege.calibration.threshold import as_fraction
-from florilege.calibration.validation import Floats
 
 LOGITS_METHOD = "generalised_entropy"
 _COMBINED = "combined"

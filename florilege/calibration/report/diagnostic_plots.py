@@ -11,9 +11,9 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from florilege.calibration.intervals import effective_by, wilson
-from florilege.calibration.record.figures import Row
+from florilege.calibration.record.operating_point import Row
 from florilege.calibration.report.diagnostics import Reliability
-from florilege.calibration.report.plot_style import (
+from florilege.calibration.report.html_page import (
     BLUE,
     GREEN,
     GREY,
@@ -24,7 +24,7 @@ from florilege.calibration.report.plot_style import (
     STYLE,
     panel,
 )
-from florilege.calibration.validation import Bools, Floats, Ints
+from florilege.calibration.sets import Bools, Floats, Ints
 
 MOST_BARS = 16  # of exact sizes; sizes beyond these, or beyond the 99th percentile, share a bar
 _LINES: Final = ((RUST, "o", "-"), (BLUE, "s", "--"), (GREEN, "^", "-."))

@@ -9,11 +9,9 @@ from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.calibrate.threshold_tables import measured_row
 from florilege.calibration.intervals import effective_by
 from florilege.calibration.measurement import Measurement
-from florilege.calibration.record.figures import Row
-from florilege.calibration.record.operating_point import OperatingPoint
+from florilege.calibration.record.operating_point import OperatingPoint, Row
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.sets import best_class
-from florilege.calibration.validation import Bools, Floats, Ints
+from florilege.calibration.sets import Bools, Floats, Ints, best_class
 from florilege.calibration.view import PLAIN
 from florilege.progress import progress
 

@@ -14,7 +14,7 @@ from florilege.calibration.calibrate.evaluate import Evaluation
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
 from florilege.calibration.measurement import measure_by_shots
 from florilege.calibration.metrics import shot_groups
-from florilege.calibration.record.figures import Row
+from florilege.calibration.record.operating_point import Row
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.report import diagnostic_plots as charts
 from florilege.calibration.report.diagnostics import Diagnostics, LargeSet, diagnose
@@ -31,7 +31,7 @@ from florilege.calibration.report.html_page import (
 )
 from florilege.calibration.rules import usual_guarantee
 from florilege.calibration.scores import score_name
-from florilege.calibration.validation import Ints
+from florilege.calibration.sets import Ints
 from florilege.models.images import ImageError, load
 
 _PHOTO_SIDE: Final = 128  # pixels of a small photo

@@ -1,4 +1,4 @@
-"""A report as one HTML file: sections of text, tables and plots.
+"""A report as one HTML file: sections of text, tables and plots, and the style of all plots.
 
 The file loads nothing, runs no script, and follows the reader's light or dark colour scheme. Text
 is escaped here; markup has the type :class:`Markup`.
@@ -8,12 +8,54 @@ import html
 import io
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, NewType
+from typing import Any, Final, NewType
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from florilege.calibration.report.plot_style import COLOURS, STYLE
+COLOURS: Final = {
+    "green": ("#1b6e53", "#63c6a1"),
+    "rust": ("#b5542a", "#f2925f"),
+    "blue": ("#4a5fa5", "#9fb2ff"),
+    "ochre": ("#8a6d1f", "#dcbc5c"),
+    "grey": ("#6b7671", "#9aa6a0"),
+    "ink": ("#1d2a24", "#e4ebe7"),
+    "grid": ("#d9e0dc", "#35423b"),
+    "paper": ("#ffffff", "#141a17"),
+}
+"""Each colour on a light and on a dark page, by the name of its CSS variable."""
+GREEN, RUST, BLUE, OCHRE, GREY, INK, GRID, PAPER = (light for light, _ in COLOURS.values())
+
+STYLE: Final[dict[Any, Any]] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": GREY,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 12,
+    "axes.titlepad": 10,
+    "axes.labelcolor": INK,
+    "font.size": 10,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "svg.hashsalt": "florilege",
+    "text.color": INK,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+}
+
+
+def panel(xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
+    """An empty plot for a page; call it, and draw into it, under :data:`STYLE`."""
+    figure = Figure(figsize=(4.7, 3.2), layout="constrained")  # inches: legible on a phone
+    axes = figure.subplots()
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    return figure, axes
+
 
 Markup = NewType("Markup", str)  # HTML that is safe to insert into a page without escaping
 

@@ -23,11 +23,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.rules.rule_table import RULES, calibrate
-from florilege.calibration.rules.rules import MACRO_WEIGHT
-from florilege.calibration.sets import SetRule
+from florilege.calibration.rules.rules import MACRO_WEIGHT, RULES, calibrate
+from florilege.calibration.sets import SetRule, as_labels, as_scores
 from florilege.calibration.threshold import RealNumber
-from florilege.calibration.validation import as_labels, as_scores
 from florilege.files import write_atomic
 
 

@@ -14,12 +14,18 @@ from florilege.calibration.conformal import (
     true_score_quantile,
 )
 from florilege.calibration.guarantees import BestOfRows, Guarantee
-from florilege.calibration.rules.label_noise import NoisyLabels
-from florilege.calibration.rules.noisy_coverage import NoisyCoverage
+from florilege.calibration.rules.label_noise import NoisyCoverage, NoisyLabels
 from florilege.calibration.selection import TopScores
-from florilege.calibration.sets import SetRule, best_class
+from florilege.calibration.sets import (
+    FloatArray,
+    Floats,
+    SetRule,
+    as_labels,
+    as_scores,
+    best_class,
+    row_blocks,
+)
 from florilege.calibration.threshold import RealNumber, as_fraction, check_average_k, next_above
-from florilege.calibration.validation import FloatArray, Floats, as_labels, as_scores, row_blocks
 
 _LOWEST = float(np.finfo(np.float64).min)
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from florilege.calibration.commands.flags import BundlePath
+from florilege.calibration.commands import BundlePath
 from florilege.plugins.hub.hub import push_bundle
 from florilege.terminal import conclude, say
 

@@ -12,10 +12,10 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.distribution import logsumexp
 from florilege.calibration.monitoring.monitor import WATCHED, Expected, Monitor, expected_of
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.origin import TRAFFIC
+from florilege.calibration.record.schema import TRAFFIC
+from florilege.calibration.scores import logsumexp
 from florilege.calibration.view import PLAIN
 from florilege.errors import BundleError
 from florilege.files import write_atomic

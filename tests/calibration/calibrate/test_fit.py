@@ -8,13 +8,12 @@ import pytest
 
 from florilege.calibration.calibrate import choice, score_sources
 from florilege.calibration.calibrate.evaluate import Evaluated
-from florilege.calibration.fusion import fuse
 from florilege.calibration.photo_groups import groups_of
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules import calibrate
 from florilege.calibration.rules.score_summary import ScoreSummary
-from florilege.calibration.scores import scores
+from florilege.calibration.scores import fuse, scores
 from florilege.calibration.view import PLAIN, View
 from tests.calibration.estimates import hits_of
 from tests.calibration.record.test_record import COUNTS, ROWS, fitted, sample_logits

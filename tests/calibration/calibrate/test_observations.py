@@ -12,7 +12,7 @@ from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.cautions import cautions
 from florilege.calibration.calibrate.evaluate import Evaluation, evaluate_bundle
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.figures import Row
+from florilege.calibration.record.operating_point import Row
 from florilege.calibration.view import PLAIN, Setting, View
 from tests.calibration.command_line import run
 from tests.calibration.estimates import hits_of

@@ -13,8 +13,7 @@ from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.monitoring.score_log import Scorer
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.inspection import card, verification
-from florilege.calibration.record.record_file import read_record
+from florilege.calibration.record.record_file import card, read_record, verification
 from florilege.calibration.view import PLAIN
 from florilege.errors import BundleError, GateFailed, UsageError
 from florilege.models.bundle import open_bundle

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import florilege.calibration.validation
+import florilege.calibration.sets
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import (
@@ -26,8 +26,7 @@ from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Thresholds
 from florilege.calibration.rules import RULES, calibrate
 from florilege.calibration.scores import scores
-from florilege.calibration.sets import SetRule
-from florilege.calibration.validation import Bools, Floats, Ints
+from florilege.calibration.sets import Bools, Floats, Ints, SetRule
 from florilege.calibration.view import PLAIN, Scoring, Setting, View
 from florilege.errors import BundleError
 from tests.calibration.estimates import hits_of
@@ -224,7 +223,7 @@ def test_too_few_photos_leave_the_best_class_at_a_threshold_that_json_readers_ca
 def test_the_search_is_that_of_a_loop_over_thresholds_for_any_batches(
     monkeypatch: pytest.MonkeyPatch, batch: int, at_once: int, ties: bool
 ) -> None:
-    monkeypatch.setattr(florilege.calibration.validation, "BLOCK", at_once)
+    monkeypatch.setattr(florilege.calibration.sets, "BLOCK", at_once)
     random = np.random.default_rng(batch)
     rest = random.random((200, 9)) ** 4
     if ties:  # with thresholds, some of which are powers of two as well

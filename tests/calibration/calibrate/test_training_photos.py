@@ -18,8 +18,7 @@ from florilege.calibration.calibrate.training_photos import balanced_rows
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.monitoring.score_log import Scorer
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.inspection import verification
-from florilege.calibration.record.record_file import open_reference, read_record
+from florilege.calibration.record.record_file import open_reference, read_record, verification
 from florilege.calibration.rejection.reference import Reference
 from florilege.errors import BundleError, DataError
 from florilege.models.bundle import Bundle, open_bundle, replace_files

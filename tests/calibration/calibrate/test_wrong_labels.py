@@ -12,7 +12,7 @@ from florilege.calibration.calibrate.cautions import cautions
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.certificate import Reason
 from florilege.calibration.intervals import wilson
-from florilege.calibration.record.figures import mean_chance
+from florilege.calibration.record.operating_point import mean_chance
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.statement import PHRASES, statement
 from florilege.calibration.rules.label_noise import LabelNoise, NoisyLabels

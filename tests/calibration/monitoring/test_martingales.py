@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import florilege.calibration.monitoring.martingales
-from florilege.calibration.distribution import EDGES
 from florilege.calibration.monitoring.martingales import DistributionTest, MeanTest, _Capital
+from florilege.calibration.scores import EDGES
 from tests.calibration.oracles import in_bins
 from tests.calibration.simulation import draw
 

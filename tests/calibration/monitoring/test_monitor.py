@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.calibration.distribution import EDGES, logsumexp
 from florilege.calibration.monitoring.monitor import (
     CLEAR_AFTER,
     Alarm,
@@ -16,7 +15,7 @@ from florilege.calibration.monitoring.monitor import (
     expected_of,
 )
 from florilege.calibration.rules import calibrate
-from florilege.calibration.scores import scores
+from florilege.calibration.scores import EDGES, logsumexp, scores
 from florilege.calibration.sets import largest_set
 from florilege.calibration.view import PLAIN
 from florilege.errors import BundleError

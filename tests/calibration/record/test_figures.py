@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from florilege.calibration.intervals import mean_interval, wilson
-from florilege.calibration.record.figures import hit_rate, mean_chance, row_of
+from florilege.calibration.record.operating_point import hit_rate, mean_chance, row_of
 from florilege.calibration.record.schema import ByClass, Counts
 from florilege.calibration.rules.label_noise import LabelNoise
 

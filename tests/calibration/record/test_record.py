@@ -16,18 +16,17 @@ from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.certificate import Reason
+from florilege.calibration.comparison import choose, interval_of_best
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import least_coverage, wilson
-from florilege.calibration.nested_cross_validation import choose, interval_of_best
 from florilege.calibration.record.operating_point import NotCalibrated
-from florilege.calibration.record.origin import TRAFFIC
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.record_file import (
     CARD,
     selection_note,
     updated_files,
 )
-from florilege.calibration.record.schema import ByClass
+from florilege.calibration.record.schema import TRAFFIC, ByClass
 from florilege.calibration.record.statement import PHRASES, statement
 from florilege.calibration.rules import RULES, RuleSpec, calibrate
 from florilege.calibration.rules.score_summary import ScoreSummary

@@ -6,16 +6,20 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 
 from florilege.calibration.report.html_page import (
+    COLOURS,
+    GREEN,
+    INK,
+    STYLE,
     drawing,
     interval,
     page,
+    panel,
     percent,
     preformatted,
     section,
     table,
     words,
 )
-from florilege.calibration.report.plot_style import COLOURS, GREEN, INK, STYLE, panel
 
 
 @mpl.rc_context(STYLE)

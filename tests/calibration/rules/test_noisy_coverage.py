@@ -14,8 +14,13 @@ from benchmarks.rules.label_noise import LEVEL, World, simulated, world
 from florilege.calibration.conformal import largest_expected_miss
 from florilege.calibration.guarantees import THRESHOLDS
 from florilege.calibration.rules import class_weights
-from florilege.calibration.rules.label_noise import LabelNoise, NoiseKind, NoisyLabels
-from florilege.calibration.rules.noisy_coverage import NoisyCoverage, highest_mean
+from florilege.calibration.rules.label_noise import (
+    LabelNoise,
+    NoiseKind,
+    NoisyCoverage,
+    NoisyLabels,
+    highest_mean,
+)
 from florilege.calibration.rules.score_summary import ScoreSummary
 from tests.calibration.rules.test_label_noise import COUNTS, EVERYONE, GENERA, noisy, replaced
 from tests.calibration.simulation import CLASSES, draw

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from florilege.calibration.distribution import logsumexp
 from florilege.calibration.monitoring.monitor import WATCHED
 from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.scores import logsumexp
 from florilege.calibration.view import PLAIN
 from florilege.errors import UsageError
 from florilege.models.bundle import open_bundle

@@ -6,7 +6,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from florilege.calibration.report.plot_style import BLUE, GREEN, STYLE, panel
+from florilege.calibration.report.html_page import BLUE, GREEN, STYLE, panel
 from florilege.plugins.papers.sweep.sweep_record import Mean
 
 
