@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     __version__: str
     from florilege import calibration, errors
     from florilege.run_bundle import load
-    from florilege.server.predictor import Predictor
+    from florilege.server.predict.predictor import Predictor
     from florilege.training import losses
 
 __all__ = ["Predictor", "calibration", "errors", "load", "losses"]
 
 _MODULES = {
-    "Predictor": "florilege.server.predictor",
+    "Predictor": "florilege.server.predict.predictor",
     "calibration": "florilege.calibration",
     "errors": "florilege.errors",
     "load": "florilege.run_bundle",

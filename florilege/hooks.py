@@ -24,8 +24,7 @@ if TYPE_CHECKING:  # what hooks take and return belongs to the rooms above
 
     from florilege.data.sources import DataLayout
     from florilege.server.predict.batch_settings import BatchSettings
-    from florilege.server.predict.photos import Observation
-    from florilege.server.predict.prediction import Line
+    from florilege.server.predict.prediction import Line, Observation
     from florilege.server.settings import Settings
     from florilege.training.recipe import Recipe
 

@@ -15,11 +15,11 @@ from florilege.errors import BundleError, DataError, FlorilegeError, UsageError,
 from florilege.hooks import local_bundle
 from florilege.models.bundle.bundle import CALIBRATION
 from florilege.models.bundle.staging import MANIFEST
-from florilege.models.runtime import RuntimeName
+from florilege.models.runtime import RuntimeName, silence_telemetry
 from florilege.terminal import STEP, command, print_command, say
 
 if TYPE_CHECKING:
-    from florilege.server.predictor import Predictor
+    from florilege.server.predict.predictor import Predictor
 
 Words = Sequence[str | Path]  # a command of ours, without `florilege`
 
@@ -50,9 +50,12 @@ def load(
         UsageError: It is a run folder, and torch is not installed.
         DataError: It is a run folder, and its photos cannot be read.
     """
-    from florilege.server import predictor
+    from florilege.server.answers.pipeline import open_pipeline
+    from florilege.server.predict.predictor import Predictor
 
-    return predictor.load(bundle_folder(os.fspath(bundle)), device=device, runtime=runtime)
+    silence_telemetry()
+    folder = bundle_folder(os.fspath(bundle))
+    return Predictor(open_pipeline(folder, device=device, runtime=runtime))
 
 
 def bundle_folder(name: str) -> Path:

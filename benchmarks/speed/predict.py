@@ -45,7 +45,7 @@ from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.predict.batch_run import predict_batch
 from florilege.server.predict.batch_settings import BatchSettings
-from florilege.server.predict.photos import Observation, find_photos
+from florilege.server.predict.prediction import Observation, find_photos
 
 FORMATS = ("jsonl", "csv", "parquet")
 BLOCK = 300

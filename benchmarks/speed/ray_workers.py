@@ -22,7 +22,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from florilege.server.predict.photos import find_photos
+from florilege.server.predict.prediction import find_photos
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

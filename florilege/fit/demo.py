@@ -19,7 +19,7 @@ from florilege.data.sources import open_dataset
 from florilege.errors import FlorilegeError, UsageError
 from florilege.files import write_atomic
 from florilege.fit.fit_plan import FitPlan
-from florilege.processes.listener import bind
+from florilege.processes.connections import bind
 from florilege.terminal import STEP, conclude, new_table, print_result, print_table, say
 
 app = typer.Typer(add_completion=False, help="Train and serve a small model.")

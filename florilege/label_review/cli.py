@@ -1,8 +1,7 @@
 """`florilege data`: the verbs of `florilege.data.cli`, and ``review``, which may need a network."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from florilege.data.cli import app as data_app
-from florilege.data.corrections import RANDOM, read_answers, with_own_names
+from florilege.data.corrections import RANDOM, ReviewAnswer, read_answers, with_own_names
 from florilege.data.dataset import SPLITS, split_name
 from florilege.data.records import count_of
 from florilege.data.sources import open_dataset
@@ -42,6 +41,7 @@ _MOST_OPEN = 20  # open photos that are listed; --json lists all
 class _Review:
     """What the verb was asked for."""
 
+    source: str
     dataset: "Dataset"
     pool: "Pool"
     sample: int
@@ -104,6 +104,7 @@ def _review_command(
     _check_out(paths, out, merging=merge)
     dataset = open_dataset(source)
     review = _Review(
+        source=source,
         dataset=dataset,
         pool=pool_of(dataset, _splits(split)),
         sample=sample,
@@ -111,7 +112,7 @@ def _review_command(
         seed=seed,
         model=None if model is None else ReviewedModel.open(model),
     )
-    verdicts = verdicts_of(with_own_names(path, dataset, read_answers(path)) for path in paths)
+    verdicts = verdicts_of(_answers(dataset, path) for path in paths)
     report = dict[str, object]()
     if paths:
         sums = _summary(review, verdicts)
@@ -120,8 +121,7 @@ def _review_command(
             _print_summary(sums)
     if out is not None:
         if merge:
-            with _writing(out):
-                write_table(out, merged_table(verdicts.values()))
+            _write(lambda: write_table(out, merged_table(verdicts.values())), out)
         else:
             report["photos_on_page"] = _write_page(review, verdicts, out)
         report["out"] = str(out)
@@ -154,21 +154,27 @@ def _splits(text: str) -> list[str]:
     return names
 
 
+def _answers(dataset: "Dataset", path: Path) -> list[ReviewAnswer]:
+    names = {name for split in dataset.splits.values() for name in split.names}
+    return with_own_names(path, dataset.source, names, read_answers(path))
+
+
 def _summary(review: _Review, verdicts: Mapping[str, "Verdict"]) -> "Summary":
     from florilege.label_review.consensus import summary
     from florilege.label_review.photo_order import random_rows
 
-    rows = random_rows(review.pool.names, review.seed)[: review.sample]
-    sample = review.pool.of(rows)
-    return summary(verdicts, sample.names, sample.plants)
+    names, plants = review.pool.photos.names, review.pool.plants
+    rows = random_rows(names, review.seed)[: review.sample]
+    of = None if plants is None else plants[rows]
+    return summary(verdicts, [names[row] for row in rows], of)
 
 
 def _print_summary(sums: "Summary") -> None:
     typer.echo(
-        f"{count_of(sums.photos, 'photo')} answered: {sums.decided - sums.wrong:,} "
+        f"{count_of(sums.photos, 'photo', 'photos')} answered: {sums.decided - sums.wrong:,} "
         f"labels right, {sums.wrong:,} wrong, {len(sums.open):,} open"
     )
-    sample = f"the random sample of {count_of(sums.sample, 'photo')}"
+    sample = f"the random sample of {count_of(sums.sample, 'photo', 'photos')}"
     if sums.ci95 is None or sums.wrong_rate is None:
         typer.echo(f"rate of wrong labels: unknown, no photo of {sample} is decided")
     else:
@@ -199,12 +205,12 @@ def _write_page(review: _Review, verdicts: Mapping[str, "Verdict"], out: Path) -
     if not rows:
         raise DataError("every photo of the sample is decided: there is nothing to review")
     sets = ranking.sets or _sets(pool, model, rows)
-    on_page = pool.of(rows)
+    on_page = pool.select(rows)
     page = ReviewPage(
-        source=review.dataset.source,
+        source=review.source,
         classes=review.dataset.classes,
         others=None if model is None or model.bundle is None else model.bundle.classes,
-        photos=on_page,
+        photos=on_page.photos,
         splits=on_page.splits,
         orders=_orders(review, ranking, rows, verdicts),
         sets=[sets.get(row, []) for row in rows],
@@ -212,9 +218,11 @@ def _write_page(review: _Review, verdicts: Mapping[str, "Verdict"], out: Path) -
     )
     content = page.html().encode()
 
-    with _writing(out / PAGE):
+    def write() -> None:
         out.mkdir(parents=True, exist_ok=True)
         write_atomic(out / PAGE, content)
+
+    _write(write, out / PAGE)
     return len(rows)
 
 
@@ -233,19 +241,23 @@ def _sets(
 
 def _page_rows(review: _Review, ranking: "Ranking", verdicts: Mapping[str, "Verdict"]) -> list[int]:
     """The first photos of the order without those decided; answers that are open come first."""
-    names = review.pool.names
-    first, others = ranking.rows[: review.sample], ranking.rows[review.sample :]
+    names = review.pool.photos.names
+    rows = list(ranking.rows[: review.sample])
+    sample = set(rows)
     # What people disagree about is shown again, whichever page it was on.
-    answered = [row for row in (*others, *first) if names[row] in verdicts]
-    opened = [row for row in answered if verdicts[names[row]].class_id is None]
-    return [*opened, *(row for row in first if names[row] not in verdicts)]
+    opened = [row for row in ranking.rows if names[row] in verdicts and row not in sample]
+    every = sorted([*opened, *rows], key=lambda row: names[row] not in verdicts)
+    return [
+        row for row in every
+        if names[row] not in verdicts or verdicts[names[row]].class_id is None
+    ]  # fmt: skip
 
 
 def _orders(
     review: _Review, ranking: "Ranking", rows: Sequence[int], verdicts: Mapping[str, "Verdict"]
 ) -> list[str]:
     """The order of the review that drew each of some rows: random if this one or an earlier did."""
-    names, sample = review.pool.names, set(ranking.rows[: review.sample])
+    names, sample = review.pool.photos.names, set(ranking.rows[: review.sample])
     orders = list[str]()
     for row in rows:
         drawn_by = [verdicts[names[row]].order] if names[row] in verdicts else []
@@ -254,23 +266,19 @@ def _orders(
     return orders
 
 
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Report a failure to write inside the block."""
+def _write(write: Callable[[], None], path: Path) -> None:
     try:
-        yield
+        write()
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def _conclude(review: _Review, out: Path, report: Mapping[str, object]) -> None:
     if "photos_on_page" in report:
-        photos = count_of(int(str(report["photos_on_page"])), "photo")
+        photos = count_of(int(str(report["photos_on_page"])), "photo", "photos")
         conclude(
             f"{out / PAGE}: {photos}; open it in a browser, answer, and save the CSV",
-            then=[("data", "review", review.dataset.source, "--answers", "CSV")],
+            then=[("data", "review", review.source, "--answers", "CSV")],
         )
     else:
-        conclude(
-            f"{out}: merged", then=[("data", "check", f"{review.dataset.source}:labels={out}")]
-        )
+        conclude(f"{out}: merged", then=[("data", "check", f"{review.source}:labels={out}")])

@@ -1,14 +1,23 @@
-"""What one worker knows of the others, and the supervisor of all: numbers in shared memory."""
+"""What one worker knows of the others, and the supervisor of all: numbers in shared memory.
 
+It imports nothing but the standard library: settings name it, and ``--help`` must stay light.
+"""
+
+import fcntl
 import mmap
+import os
+import threading
 import time
+import weakref
+from array import array
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, TypeAlias
 
-from florilege.processes.tallies import ProcessLock, Tally
-
+Parts: TypeAlias = "array[int] | memoryview[int]"
 NUMBERS: Final = (
     "photos",  # in the queue or in progress
     "held_bytes",  # of uploads
@@ -24,6 +33,94 @@ TOTALS: Final = ("dead_cpu_ms",)  # of all workers that died
 _FILE: Final = "numbers"
 _BYTES: Final = 8  # a number
 METRICS: Final = "metrics"
+
+
+class ProcessLock:
+    """A lock between threads and processes. A process that dies holds it no longer."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        weakref.finalize(self, os.close, self._file)
+        self._threads = threading.Lock()  # `flock` alone would let a second thread in
+
+    def __enter__(self) -> None:
+        self._threads.acquire()
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        self._threads.release()
+
+
+Lock = AbstractContextManager[bool | None] | ProcessLock
+
+
+class Tally:
+    """A sum of parts, one for each worker; without other workers a plain number.
+
+    Each worker changes its own part, through one object. When one dies, the supervisor sets its
+    part to 0.
+
+    Example:
+        >>> photos = Tally()
+        >>> photos.add_within(3, limit=4), photos.add_within(2, limit=4), photos.total
+        (True, False, 3)
+    """
+
+    def __init__(
+        self,
+        parts: "Parts | None" = None,
+        number: int = 0,
+        lock: Lock | None = None,
+    ) -> None:
+        self._parts: Parts = array("q", [0]) if parts is None else parts
+        self._number, self._lock = number, lock or threading.Lock()
+        self._changing = threading.Lock()  # between the threads of this worker
+
+    @property
+    def total(self) -> int:
+        """The sum."""
+        return sum(self._parts)
+
+    @property
+    def own(self) -> int:
+        """The part of this worker."""
+        return self._parts[self._number]
+
+    @own.setter
+    def own(self, value: int) -> None:
+        self._parts[self._number] = value
+
+    @property
+    def others(self) -> list[int]:
+        """The parts of the other workers."""
+        return [part for number, part in enumerate(self._parts) if number != self._number]
+
+    def release(self, amount: int) -> None:
+        """Take from the own part what was added.
+
+        Other workers may go on meanwhile: a sum that falls breaks no limit.
+        """
+        with self._changing:
+            self.own -= amount
+
+    def add_within(self, amount: int, limit: int, *, alone: bool = False) -> bool:
+        """Add to the own part if the sum stays within ``limit``, and say so.
+
+        With ``alone`` an amount above the limit is added to a sum of 0.
+        """
+        with self._lock:
+            total = self.total
+            fits = total + amount <= limit or (alone and not total)
+            if fits:
+                with self._changing:
+                    self.own += amount
+        return fits
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from florilege.hooks import routers
-from florilege.processes.tallies import Tally
-from florilege.processes.worker_group import WorkerGroup
+from florilege.processes.worker_group import Tally, WorkerGroup
 from florilege.server.background.feedback import open_feedback_service
 from florilege.server.engine import Engine
 from florilege.server.http.api_keys import ApiKeys, RateCounter
@@ -23,8 +22,8 @@ from florilege.server.http.request import UploadBudget
 from florilege.server.http.tracing import open_traces
 from florilege.server.inference.decoding_budget import PixelBudget
 from florilege.server.prometheus import Metrics
-from florilege.server.reload import Reloader, pipeline_of
 from florilege.server.routes import feedback_router, operations, router
+from florilege.server.serve import Reloader, pipeline_of
 from florilege.server.settings import Settings
 from florilege.version import own_version
 

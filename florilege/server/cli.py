@@ -14,13 +14,11 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from florilege.errors import DataError, UsageError
-from florilege.processes.listener import bind
+from florilege.processes.connections import bind
 from florilege.server.answers.query import IdentifyQuery, SurveyQuery
 from florilege.server.predict.batch_settings import BatchSettings
-from florilege.server.predict.photos import display_path, find_photos
 from florilege.server.process import ignore_hangups, log_to_stderr, tune_malloc
 from florilege.server.settings import Settings
-from florilege.server.workers.capacity import worker_count
 from florilege.settings import flags_of
 from florilege.terminal import conclude, say
 
@@ -76,9 +74,9 @@ def serve(
     log_to_stderr(settings.log_format, settings.log_level)
     listener = bind(host, port)
     logging.getLogger("florilege.server").info("opening %s", settings.bundle)
-    if (workers := worker_count(settings)) > 1:
-        from florilege.server.workers.supervisor import supervise
+    from florilege.server.workers.supervisor import supervise, worker_count
 
+    if (workers := worker_count(settings)) > 1:
         supervise(settings, workers, listener)
         return
     # FastAPI takes a quarter of a second, and the other verbs do without it.
@@ -113,6 +111,7 @@ def predict(
     from florilege.models.class_lists import read_lists
     from florilege.server.answers.pipeline import open_pipeline
     from florilege.server.predict.batch_run import check_outputs, predict_batch
+    from florilege.server.predict.prediction import display_path, find_photos
 
     check_outputs(batch)
     if isinstance(sys.stdin, io.TextIOWrapper):

@@ -7,8 +7,6 @@ One task decodes, runs the network and computes the set; on a GPU the network ru
 import asyncio
 import io
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,12 +23,11 @@ from PIL import Image
 from florilege.calibration.view import PLAIN
 from florilege.cores import cores
 from florilege.models.session import Outputs
-from florilege.processes.tallies import Tally
-from florilege.processes.worker_group import WorkerGroup
+from florilege.processes.worker_group import Tally, WorkerGroup
 from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.background.publisher import Publisher, open_listeners
-from florilege.server.bounded_thread import BoundedThread, draining, run_in
+from florilege.server.bounds import BoundedThread, RecentItems, draining, run_in
 from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
@@ -191,13 +188,13 @@ class Engine:
         try:
             future = run_in(self._pool, self._process, job)
         except Problem:
-            self.photos.add(-size)
+            self.photos.release(size)
             raise
         self._running.add(future)
 
         def finished(future: asyncio.Future[T]) -> None:
             self._running.discard(future)
-            self.photos.add(-size)
+            self.photos.release(size)
 
         future.add_done_callback(finished)
         return future
@@ -271,23 +268,16 @@ class _OutputCache:
 
     def __init__(self, limit: int, metrics: Metrics) -> None:
         self.limit, self._lookups = limit, metrics.cache_lookups
-        self._recent: OrderedDict[tuple[str, ...], Outputs] = OrderedDict()
-        self._lock = threading.Lock()
+        self._recent = RecentItems[Outputs](limit)
 
     def outputs(self, owner: tuple[str, ...], photo: bytes, run: Callable[[], Outputs]) -> Outputs:
         """The outputs for a photo: those cached for this ``owner``, or else those of ``run``."""
         if not self.limit:
             return run()
         name = (*owner, sha256(photo).hexdigest())
-        with self._lock:
-            outputs = self._recent.pop(name, None)
-            if outputs is not None:
-                self._recent[name] = outputs  # now the most recent
+        outputs = self._recent.find(name, renew=True)
         self._lookups.labels("miss" if outputs is None else "hit").inc()
         if outputs is None:
             outputs = run()
-            with self._lock:
-                self._recent[name] = outputs
-                if len(self._recent) > self.limit:
-                    self._recent.popitem(last=False)
+            self._recent.add(name, outputs)
         return outputs

@@ -13,7 +13,7 @@ import prometheus_client as prometheus
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from florilege.processes.shared_metrics import registry_of_all
+from florilege.processes.shared_state import registry_of_all
 from florilege.processes.worker_group import WorkerGroup
 from florilege.server.schemas import Model
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from florilege.processes.dispatcher import Dispatcher
-from florilege.processes.listener import bind
+from florilege.processes.connections import Dispatcher, bind
 from tests.server.server_thread import wait_for
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from florilege.processes.peers import Peers
+from florilege.processes.shared_state import Peers
 from florilege.processes.worker_group import WorkerGroup
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from limits import parse
 
-from florilege.processes.request_times import TimesInFolder, TimesInMemory
+from florilege.processes.shared_state import TimesInFolder, TimesInMemory
 from florilege.processes.worker_group import WorkerGroup
 
 
@@ -28,7 +28,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("florilege.processes.request_times.time.monotonic", clock.monotonic)
+    monkeypatch.setattr("florilege.processes.shared_state.time.monotonic", clock.monotonic)
     return clock
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege.processes.tallies import Tally
-from florilege.processes.worker_group import NUMBERS, WorkerGroup
+from florilege.processes.worker_group import NUMBERS, Tally, WorkerGroup
 
 
 @pytest.fixture
@@ -24,13 +23,13 @@ def other(group: WorkerGroup, number: int) -> WorkerGroup:
 
 def test_workers_add_up_one_number_and_keep_to_its_limit_together(group: WorkerGroup) -> None:
     first, second = group.tally("photos"), other(group, 1).tally("photos")
-    first.add(3)
+    assert first.add_within(3, 5)
     assert not second.add_within(3, 5)
     assert second.add_within(2, 5)
     assert (first.total, second.total, first.own, second.own) == (5, 5, 3, 2)
     assert first.others == [2, 0]
     assert group.tally("held_bytes").total == 0
-    first.add(-3)
+    first.release(3)
     assert second.total == 2
 
 
@@ -82,18 +81,30 @@ def test_threads_of_one_process_exclude_each_other(group: WorkerGroup) -> None:
     tally = group.tally("photos")
 
     def count() -> None:
-        for _ in range(2000):
-            tally.add(1)
+        for _ in range(1000):
+            tally.add_within(2, 10_000)
+            tally.release(1)
 
     threads = [threading.Thread(target=count) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert tally.total == 8000
+    assert tally.total == 4000
+
+
+def test_a_worker_releases_while_another_one_counts(group: WorkerGroup) -> None:
+    tally = group.tally("photos")
+    assert tally.add_within(3, 5)
+    with other(group, 1).lock("photos"):
+        release = threading.Thread(target=tally.release, args=(3,))
+        release.start()
+        release.join(5)
+        assert tally.total == 0
+    release.join()
 
 
 def test_a_tally_without_other_workers_is_a_plain_number() -> None:
     tally = Tally()
-    tally.add(4)
+    assert tally.add_within(4, 4)
     assert (tally.total, tally.own, tally.others) == (4, 4, [])

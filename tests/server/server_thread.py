@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from florilege.processes.listener import bind
+from florilege.processes.connections import bind
 from florilege.server.app import create_app
 from florilege.server.serve import make_server
 from florilege.server.settings import Settings

@@ -24,9 +24,9 @@ from florilege.models.classes import ClassTable
 from florilege.models.occurrences import Occurrences
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.answers.place import PlaceWeights
+from florilege.server.answers.plan import PlaceWeights
 from florilege.server.answers.query import IdentifyQuery
-from florilege.server.reload import WatchedFiles
+from florilege.server.serve import WatchedFiles
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.answers import answer_by_hand

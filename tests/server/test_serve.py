@@ -20,7 +20,7 @@ import pytest
 from florilege.calibration.record.record_file import read_record
 from florilege.errors import BundleError, UsageError
 from florilege.models.bundle import open_bundle, replace_files
-from florilege.processes.listener import bind
+from florilege.processes.connections import bind
 from florilege.server.app import create_app
 from florilege.server.serve import make_server
 from florilege.server.settings import Settings

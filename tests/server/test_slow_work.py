@@ -28,8 +28,8 @@ def running(bundle: Path) -> Iterator[Running]:
 @pytest.mark.parametrize(
     ("slow", "method", "path", "sent"),
     [
-        ("server.answers.restriction.nearest", "POST", "/v1/identify?only=Roza", {}),
-        ("server.answers.restriction.ClassLists.restriction", "POST", "/v1/identify?only=Rosa", {}),
+        ("server.answers.plan.nearest", "POST", "/v1/identify?only=Roza", {}),
+        ("server.answers.plan.ClassLists.restriction", "POST", "/v1/identify?only=Rosa", {}),
         ("server.answers.class_list.TaxonTable.find", "GET", "/v1/classes?limit=3", {}),
         ("server.schemas.Answer.model_dump_json", "POST", "/v1/identify", {"content": ROSE}),
         (

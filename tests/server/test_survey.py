@@ -217,7 +217,7 @@ def test_a_survey_ends_early(
     slow = Slow(monkeypatch)
     with Running(bundle, threads=1, max_held_bytes=NEEDED) as running:
         if event == "full memory":
-            running.app.state.upload_budget.uploads.add(1)
+            running.app.state.upload_budget.uploads.own += 1
         connection = running.connection()
         connection.request("POST", TILES, PLOT)
         if event != "full memory":
@@ -248,7 +248,7 @@ def test_a_photo_that_never_fits_is_refused_before_it_is_decoded(
         assert document["limit"] == 4 * SIDE * SIDE - 1
         assert running.app.state.upload_budget.now == 0
         running.app.state.upload_budget.limit = NEEDED
-        running.app.state.upload_budget.uploads.add(1)
+        running.app.state.upload_budget.uploads.own += 1
         status, _, document = running.ask("POST", TILES, PLOT)
         assert (status, document["retryable"]) == (503, True)
 

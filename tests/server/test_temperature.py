@@ -23,7 +23,7 @@ from florilege.calibration.record.schema import Table
 from florilege.calibration.view import PLAIN
 from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
-from florilege.server.background.drift_watch import DriftWatch
+from florilege.server.background.publisher import DriftWatch
 from florilege.server.prometheus import Metrics
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, square
 from tests.server.garden import encoded

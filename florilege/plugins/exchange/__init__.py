@@ -11,7 +11,7 @@ from florilege.hooks import Command, OutputFormat, hookimpl
 if TYPE_CHECKING:
     from florilege.hooks import Convert
     from florilege.server.predict.batch_settings import BatchSettings
-    from florilege.server.predict.photos import Observation
+    from florilege.server.predict.prediction import Observation
 
 
 @hookimpl

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from florilege.errors import DataError, first
-from florilege.server.predict.photos import Observation
+from florilege.server.predict.prediction import Observation
 from florilege.tables import Table, read_table
 from florilege.terminal import warn
 

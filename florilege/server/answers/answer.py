@@ -19,9 +19,8 @@ from florilege.models.classes import ClassInfo
 from florilege.server import schemas
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.dial import BELOW, dial
-from florilege.server.answers.plan import Plan
+from florilege.server.answers.plan import Plan, Restriction
 from florilege.server.answers.query import IdentifyQuery, fallback_chain
-from florilege.server.answers.restriction import Restriction
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -23,10 +23,8 @@ from florilege.models.runtime import CUDA, RuntimeName
 from florilege.models.session import Outputs, Session
 from florilege.server.answers.answer import answer, judge
 from florilege.server.answers.class_list import TaxonTable
-from florilege.server.answers.place import PlaceWeights
-from florilege.server.answers.plan import Plan, resolve
+from florilege.server.answers.plan import ClassLists, PlaceWeights, Plan, resolve
 from florilege.server.answers.query import IdentifyQuery
-from florilege.server.answers.restriction import ClassLists
 from florilege.server.inference.batching import BatchingSession, in_batches
 from florilege.server.inference.decoding_budget import PixelBudget, pixels_to_hold
 from florilege.server.problems import Code, Problem

@@ -21,14 +21,13 @@ from florilege.errors import UsageError
 from florilege.feedback_store import FILE, NOT_AN_ORGANISM, NOT_LISTED, FeedbackStore, Row
 from florilege.models.classes import ClassTable
 from florilege.models.images import ImageError, plain_jpeg, read_header
-from florilege.processes.peers import Peers
+from florilege.processes.shared_state import Peers
 from florilege.processes.worker_group import WorkerGroup
 from florilege.server.answers.pipeline import Outcome, Pipeline
-from florilege.server.bounded_thread import BoundedThread
+from florilege.server.bounds import BoundedThread, RecentItems
 from florilege.server.inference.decoding_budget import pixels_to_hold
 from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
-from florilege.server.recent_items import RecentItems
 from florilege.server.schemas import RequestModel, ResponseModel
 from florilege.server.settings import Settings, writable_folder
 

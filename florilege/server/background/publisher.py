@@ -4,27 +4,210 @@ One thread does it all, in order, beside the threads that answer. A listener tha
 slow loses its own rows, never an answer.
 """
 
+import hashlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import monotonic
 from typing import Protocol
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
+from florilege.calibration.monitoring.monitor import WATCHED, Expected, Monitor, expected_of
 from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
-from florilege.errors import UsageError
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.schema import TRAFFIC
+from florilege.calibration.scores import logsumexp
+from florilege.calibration.view import PLAIN
+from florilege.errors import BundleError, UsageError
+from florilege.files import write_atomic
 from florilege.processes.worker_group import WorkerGroup
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.background.drift_watch import DriftWatch
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings, writable_folder
 
 log = logging.getLogger("florilege.server")
 
+ROWS_AT_ONCE = 64  # photos to process together
+MOST_WAIT_S = 1.0  # how long the first of them waits for the others
+MAX_RECENT_PHOTOS = 10_000  # remembered to recognise repeats
+SAVE_EVERY_S = 60.0
+
 MAX_QUEUED = 1000
+
+
+class DriftWatch:
+    """Feeds a `Monitor` with the sets that photos get at the default K.
+
+    Sets are drawn from the logits here, so requests for another rule or K count too. Of several
+    photos in a request a random one counts, because they show one plant. Repeated photos do not
+    count. Requests for a list do not count, because their photos are of its classes, not of all
+    calibrated ones. Suspect photos do not count if a calibration from traffic left them out.
+    ``state`` is the file that keeps the state across restarts. The workers of a ``group`` watch
+    together: each continues from the state that the one before it has left.
+    """
+
+    name = "watch"
+
+    def __init__(
+        self,
+        record: CalibrationRecord,
+        metrics: Metrics,
+        state: Path | None,
+        group: WorkerGroup | None = None,
+    ) -> None:
+        self._metrics = metrics
+        self._scores = record.scores
+        self._point = record.point(PLAIN, record.setting("average_k", record.default_k))
+        judge = record.rejection if record.measured.split == TRAFFIC else None
+        self._judge = None if judge is None else judge.from_logits
+        self._state = state
+        self._common = None if group is None else _CommonState(group)
+        self._rows: list[NDArray[np.float32]] = []
+        self.recent: dict[bytes, None] = {}  # hashes of recent photos, the least recent first
+        self._lock = threading.RLock()  # a timer processes the last photos
+        self._saved, self._saving_fails = monotonic(), False
+        self.monitor = _open_monitor(expected_of(record), state)
+        with self._turn():
+            self._publish()
+            self._save()
+
+    def on_answer(self, logits: NDArray[np.float32], *, restricted: bool) -> None:
+        """Collect a photo of one request; process them when they are many or the first is old."""
+        if restricted:
+            return
+        photo = crc32(logits.tobytes()) % len(logits)
+        with self._lock:
+            self._rows.append(logits[photo : photo + 1])
+            if len(self._rows) >= ROWS_AT_ONCE:
+                self._process()
+            elif len(self._rows) == 1:
+                timer = threading.Timer(MOST_WAIT_S, self._process)
+                timer.daemon = True
+                timer.start()
+
+    def close(self) -> None:
+        with self._lock:
+            self._process()
+            with self._turn():
+                self._save()
+
+    def _process(self) -> None:
+        with self._lock:
+            rows, self._rows = self._rows, []
+            if rows:
+                with self._turn():
+                    self._update(self._new_photos(np.concatenate(rows)))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Continue where the last worker has stopped, and leave the state to the next."""
+        if self._common is None:
+            yield
+            return
+        with self._common.lock:
+            self._common.restore(self)
+            yield
+            self._common.save(self)
+
+    def _update(self, logits: NDArray[np.float32]) -> None:
+        if self._judge is not None:  # only familiar photos, as in the calibration
+            logits = logits[self._judge.familiarity(logits) >= self._judge.threshold]
+        if not len(logits):
+            return
+        values = self._scores(logits)
+        sizes = self._point.sets(values).sum(axis=1)
+        alarms = self.monitor.update(sizes, values.max(axis=1), logsumexp(logits))
+        for alarm in alarms:
+            if alarm.over:
+                log.info("drift: %s", alarm.message)
+            else:
+                log.warning(
+                    "drift: %s; calibrate on newer photos, or have some labelled", alarm.message
+                )
+        self._publish()
+        if alarms or monotonic() - self._saved > SAVE_EVERY_S:
+            self._save()
+
+    def _new_photos(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Leave out repeated photos: the same photo gives the same logits."""
+        new_rows = []
+        for row, photo in enumerate(logits):
+            key = hashlib.blake2b(photo.tobytes(), digest_size=8).digest()
+            if key not in self.recent:
+                new_rows.append(row)
+            self.recent.pop(key, None)
+            self.recent[key] = None  # now the most recent
+            if len(self.recent) > MAX_RECENT_PHOTOS:
+                del self.recent[next(iter(self.recent))]
+        return logits[new_rows]
+
+    def _publish(self) -> None:
+        alarmed = {alarm.watched for alarm in self.monitor.alarms}
+        for statistic in WATCHED:
+            self._metrics.drift_alarm.labels(statistic).set(statistic in alarmed)
+        self._metrics.drift_photos.set(self.monitor.rows)
+
+    def _save(self) -> None:
+        if self._state is None:
+            return
+        self._saved = monotonic()
+        try:
+            write_atomic(self._state, self.monitor.to_json().encode(), mode=0o600)
+            self._saving_fails = False
+        except OSError as error:
+            if not self._saving_fails:
+                log.warning("the state of the drift watch cannot be written: %s", error)
+            self._saving_fails = True
+
+
+class _CommonState:
+    """The monitor and the recent photos of a watch, in files that all workers read and write."""
+
+    def __init__(self, group: WorkerGroup) -> None:
+        self.lock = group.lock("watch")
+        self._monitor, self._photos = group.folder / "watch.json", group.folder / "watch.photos"
+
+    def restore(self, watch: DriftWatch) -> None:
+        try:
+            watch.monitor.restore(self._monitor.read_bytes())
+            photos = self._photos.read_bytes()
+        except FileNotFoundError:
+            return  # nobody has left anything
+        except BundleError:  # of another calibration: a new one begins
+            watch.monitor = Monitor(watch.monitor.expected)
+            return
+        watch.recent = dict.fromkeys(photos[at : at + 8] for at in range(0, len(photos), 8))
+
+    def save(self, watch: DriftWatch) -> None:
+        for path, content in (
+            (self._photos, b"".join(watch.recent)),
+            (self._monitor, watch.monitor.to_json().encode()),
+        ):
+            unfinished = path.with_suffix(".new")  # a worker that is killed leaves the old one
+            unfinished.write_bytes(content)
+            unfinished.replace(path)
+
+
+def _open_monitor(expected: Expected, state: Path | None) -> Monitor:
+    """A monitor with its saved state, if that is of the same calibration."""
+    monitor = Monitor(expected)
+    if state is None:
+        return monitor
+    try:
+        monitor.restore(state.read_bytes())
+        log.info("watching for drift: resuming after %d photos", monitor.rows)
+    except FileNotFoundError:
+        pass
+    except (BundleError, OSError) as error:
+        log.warning("watching for drift from the start: %s", error)
+        return Monitor(expected)  # the other one may be half restored
+    return monitor
 
 
 class Listener(Protocol):

@@ -12,7 +12,7 @@ from fastapi import Request
 from limits import RateLimitItem, parse
 
 from florilege.errors import UsageError
-from florilege.processes.request_times import request_times
+from florilege.processes.shared_state import request_times
 from florilege.processes.worker_group import WorkerGroup
 from florilege.server.problems import Code, Problem
 

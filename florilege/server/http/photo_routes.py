@@ -21,15 +21,16 @@ from florilege.server.answers.plot import Box, Plot
 from florilege.server.answers.query import IdentifyQuery, SurveyQuery
 from florilege.server.background.feedback import Feedback
 from florilege.server.engine import Engine, PendingRequest
-from florilege.server.http.compression import LEAST_BYTES, accepts_gzip, compress, encoding
+from florilege.server.http.cached_responses import LEAST_BYTES, accepts_gzip, compress, encoding
 from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTOS, problem_responses
-from florilege.server.http.query_parameters import parameters_of, query_of
 from florilege.server.http.request import (
     GUARDS,
     FindPhotos,
     UploadBudget,
     guard,
     images_of_form,
+    parameters_of,
+    query_of,
     read_images,
 )
 from florilege.server.problems import Code, Problem

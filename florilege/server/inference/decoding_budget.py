@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from time import monotonic_ns
 
 from florilege.models.images import Header
-from florilege.processes.tallies import Tally
-from florilege.processes.worker_group import WorkerGroup
+from florilege.processes.worker_group import Tally, WorkerGroup
 
 MAX_DECODING_PIXELS = 100_000_000
 SMALL_SHARE = 50
@@ -69,7 +68,7 @@ class PixelBudget:
             yield
         finally:
             with self._changed:
-                self._held.add(-pixels)
+                self._held.release(pixels)
                 self._changed.notify_all()
 
     def _take(self, pixels: int) -> bool:

@@ -1,1 +1,1 @@
-"""``florilege predict``: answer many files in order; one failure never stops the others."""
+"""Answers without HTTP: ``florilege predict`` for many files, and ``florilege.load`` in Python."""

@@ -15,12 +15,14 @@ from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import SurveyQuery
 from florilege.server.predict import formats
 from florilege.server.predict.batch_settings import BatchSettings
-from florilege.server.predict.photos import Observation, count_photos, display_path
 from florilege.server.predict.prediction import (
     PHOTO_FAILED,
     BatchQuery,
     Line,
+    Observation,
     Prediction,
+    count_photos,
+    display_path,
     predict_all,
 )
 from florilege.server.predict.resumable_output import (

@@ -21,8 +21,13 @@ from numpy.typing import NDArray
 from florilege.errors import UsageError
 from florilege.files import atomic_writer, lock_file
 from florilege.server.predict.formats import SUSPECT, json_text
-from florilege.server.predict.photos import Observation, count_photos, display_path
-from florilege.server.predict.prediction import PHOTO_FAILED, Line
+from florilege.server.predict.prediction import (
+    PHOTO_FAILED,
+    Line,
+    Observation,
+    count_photos,
+    display_path,
+)
 from florilege.server.settings import MAX_IMAGES
 from florilege.tables import Table, write_table
 

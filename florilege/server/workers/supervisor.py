@@ -1,6 +1,7 @@
-"""Starts, watches, replaces and stops workers; based on uvicorn's supervisor.
+"""Counts, starts, watches, replaces and stops workers; based on uvicorn's supervisor.
 
-What is different here, and why, is in `docs/decisions/workers.md`.
+How many there are is what a machine, or the limits of a container, can carry. What is different
+from uvicorn's, and why, is in `docs/decisions/workers.md`.
 """
 
 import os
@@ -21,13 +22,21 @@ from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.supervisors.multiprocess import SIGNALS as SIGNALS
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
-from florilege.errors import FlorilegeError
-from florilege.processes.dispatcher import Dispatcher, log
-from florilege.processes.listener import address_of
-from florilege.processes.memory import demand_memory
-from florilege.processes.request_times import TimesInFolder
+from florilege.cores import cores
+from florilege.errors import FlorilegeError, UsageError
+from florilege.models.bundle.bundle import MODEL
+from florilege.processes.connections import Dispatcher, address_of, log
+from florilege.processes.memory import demand_memory, free_bytes, memory_bytes
+from florilege.processes.shared_state import TimesInFolder
 from florilege.processes.worker_group import METRICS, WorkerGroup
-from florilege.server.settings import Settings
+from florilege.server.settings import MEBIBYTE, Settings
+
+_CORES_A_WORKER: Final = 2
+"""A process holds the interpreter's lock for about a fifth of the processor time of a photo, so a
+second core for each hides it; more processes cost memory and gain nothing (`docs/scaling.md`)."""
+_BASE_BYTES: Final = 200 * MEBIBYTE  # of a process, without its network
+NETWORKS: Final = 2  # its size in memory, as a multiple of its file
+_BYTES_A_PIXEL: Final = 16  # while a picture is decoded
 
 LOOK_S: Final = 0.05  # how often it looks while it waits for workers
 HUNG_S: Final = 60
@@ -35,6 +44,29 @@ HUNG_S: Final = 60
 seconds, at the start and at each reload: a worker that is only slow must not be killed."""
 LONGEST_PAUSE_S: Final = 30.0  # between two starts of a worker that cannot start
 _FORGET_EVERY_S: Final = 60.0
+
+
+def worker_count(settings: Settings) -> int:
+    """The workers that the settings ask for; of ``auto`` what cores and free memory carry.
+
+    Raises `UsageError` for more than memory carries by the table in `docs/deploy.md`.
+    """
+    network = 0
+    with suppress(OSError):  # whoever opens the bundle says what is wrong
+        network = (settings.bundle / MODEL).stat().st_size
+    uploads = settings.max_held_bytes + _BYTES_A_PIXEL * settings.max_decoding_pixels
+    memory, size = memory_bytes(), _BASE_BYTES + NETWORKS * network
+    fitting = max(1, (memory - uploads) // size)
+    if settings.workers == "auto":
+        fitting = (free_bytes() - uploads) // size
+        return max(1, min(cores() // _CORES_A_WORKER, fitting))
+    if settings.workers > fitting:
+        raise UsageError(
+            f"--workers {settings.workers}: each may take {size // MEBIBYTE} MiB, uploads and "
+            f"decoding {uploads // MEBIBYTE} MiB, and there are {memory // MEBIBYTE} MiB: use "
+            f"{fitting}, or lower --max-decoding-pixels"
+        )
+    return settings.workers
 
 
 class _Worker(Process):

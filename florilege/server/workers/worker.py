@@ -11,7 +11,7 @@ from functools import partial
 import uvicorn
 
 from florilege.cores import share_cores
-from florilege.processes.shared_metrics import count_together
+from florilege.processes.shared_state import count_together
 from florilege.processes.worker_group import WorkerGroup
 from florilege.server.app import create_app
 from florilege.server.engine import Engine

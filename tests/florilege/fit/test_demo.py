@@ -7,7 +7,7 @@ from typer.testing import CliRunner, Result
 from florilege import cli
 from florilege.fit import fit_plan
 from florilege.models.bundle import open_bundle
-from florilege.processes.listener import bind
+from florilege.processes.connections import bind
 from florilege.run_bundle import Words
 from tests.florilege.fit.in_process import Steps
 from tests.florilege.flower_host import FlowerHost, flower_host

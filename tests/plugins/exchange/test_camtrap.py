@@ -13,7 +13,7 @@ import pytest
 from florilege.errors import DataError, UsageError
 from florilege.plugins.exchange.camtrap import write_camtrap
 from florilege.plugins.exchange.deployments import COLUMNS, read_deployments
-from florilege.server.predict.photos import Observation
+from florilege.server.predict.prediction import Observation
 from tests.plugins.exchange import camera_traps
 from tests.plugins.exchange.camera_traps import DEPLOYMENTS
 from tests.server import garden

@@ -7,10 +7,8 @@ import numpy as np
 from florilege.calibration.record import CalibrationRecord
 from florilege.server.answers.answer import answer, judge
 from florilege.server.answers.class_list import TaxonTable
-from florilege.server.answers.place import PlaceWeights
-from florilege.server.answers.plan import resolve
+from florilege.server.answers.plan import ClassLists, PlaceWeights, resolve
 from florilege.server.answers.query import IdentifyQuery
-from florilege.server.answers.restriction import ClassLists
 from florilege.server.schemas import Answer, Model
 from tests.server import garden
 

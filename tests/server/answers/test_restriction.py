@@ -12,12 +12,12 @@ from florilege.calibration.record.record_file import read_record
 from florilege.calibration.view import PLAIN, View
 from florilege.models.bundle import open_bundle
 from florilege.models.class_lists import RegionList
-from florilege.server.answers.query import IdentifyQuery
-from florilege.server.answers.restriction import (
+from florilege.server.answers.plan import (
     MAX_SUGGESTED_FOR,
     MAX_UNKNOWN_LISTED,
     ClassLists,
 )
+from florilege.server.answers.query import IdentifyQuery
 from florilege.server.problems import Code
 from tests.server import garden
 from tests.server.answers.answer_by_hand import TABLE, ask_listed, by_hand, logits, scores_of

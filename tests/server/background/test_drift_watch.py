@@ -19,8 +19,8 @@ from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
 from florilege.processes.worker_group import WorkerGroup
 from florilege.server.app import create_app
-from florilege.server.background import drift_watch
-from florilege.server.background.drift_watch import DriftWatch
+from florilege.server.background import publisher
+from florilege.server.background.publisher import DriftWatch
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden
@@ -33,7 +33,7 @@ Traffic = Callable[..., list[np.ndarray]]  # logits
 
 @pytest.fixture(autouse=True)
 def _no_portion_ends_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drift_watch, "MOST_WAIT_S", 60.0)
+    monkeypatch.setattr(publisher, "MOST_WAIT_S", 60.0)
 
 
 @pytest.fixture(scope="module")
@@ -134,14 +134,14 @@ def test_sets_and_scores_are_those_of_the_default_k(
 def test_photos_are_processed_in_portions_and_the_last_without_more_traffic(
     traffic: Traffic, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drift_watch, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(publisher, "ROWS_AT_ONCE", 4)
     watch, metrics = watched(record, [], close=False)
     looked = []
     for photo in traffic(9):
         watch.on_answer(photo, restricted=False)
         looked.append(value(metrics, "drift_photos"))
     assert looked == [0, 0, 0, 4, 4, 4, 4, 8, 8]
-    monkeypatch.setattr(drift_watch, "MOST_WAIT_S", 0.0)
+    monkeypatch.setattr(publisher, "MOST_WAIT_S", 0.0)
     other, metrics = watched(record, traffic(1), close=False)
     wait_for(lambda: value(metrics, "drift_photos") == 1)
     assert (watch.monitor.rows, other.monitor.rows) == (8, 1)
@@ -151,9 +151,9 @@ def test_the_state_is_saved_now_and_then_without_an_alarm(
     traffic: Traffic, record: CalibrationRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, saved, state = 1000.0, [], tmp_path / "watch.json"
-    monkeypatch.setattr(drift_watch, "monotonic", lambda: now)
-    monkeypatch.setattr(drift_watch, "SAVE_EVERY_S", 60.0)
-    monkeypatch.setattr(drift_watch, "ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(publisher, "monotonic", lambda: now)
+    monkeypatch.setattr(publisher, "SAVE_EVERY_S", 60.0)
+    monkeypatch.setattr(publisher, "ROWS_AT_ONCE", 1)
     watch = DriftWatch(record, Metrics(), state)
     for seconds, photo in zip((0, 59, 60, 61.5, 63, 121, 123), traffic(7), strict=True):
         now = 1000.0 + seconds
@@ -184,7 +184,7 @@ def test_a_repeated_photo_does_not_count(
     watch, metrics = watched(record, 50 * photos)
     assert watch.monitor.rows == 8
     assert raised(metrics) == set()
-    monkeypatch.setattr(drift_watch, "MAX_RECENT_PHOTOS", 4)
+    monkeypatch.setattr(publisher, "MAX_RECENT_PHOTOS", 4)
     order = (0, 1, 2, 3, 0, 4, 0, 1)  # four are remembered, the least recent is forgotten
     assert watched(record, [photos[place] for place in order])[0].monitor.rows == 6
 
@@ -223,7 +223,7 @@ def test_the_state_is_kept_across_restarts_and_does_not_depend_on_splits(
 def test_an_alarm_is_saved_at_once(
     traffic: Traffic, record: CalibrationRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drift_watch, "SAVE_EVERY_S", np.inf)
+    monkeypatch.setattr(publisher, "SAVE_EVERY_S", np.inf)
     state = tmp_path / "watch.json"
     watch, _ = watched(record, traffic(300, dim=0.4), state, close=False)
     content, now = json.loads(state.read_text()), json.loads(watch.monitor.to_json())

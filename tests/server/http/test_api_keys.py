@@ -41,7 +41,7 @@ def keys_file(tmp_path: Path) -> Path:
 
 def test_a_rate_is_of_a_moving_window_and_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("florilege.processes.request_times.time.monotonic", lambda: now)
+    monkeypatch.setattr("florilege.processes.shared_state.time.monotonic", lambda: now)
     counter, rate, threads = RateCounter("key"), parse("3/minute"), threading.active_count()
     for moment, remaining, reset in ((100, 2, 60), (120, 1, 40), (130.5, 0, 30)):
         now = moment
@@ -62,7 +62,7 @@ def test_clients_are_forgotten_once_they_are_out_of_their_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("florilege.processes.request_times.time.monotonic", lambda: now)
+    monkeypatch.setattr("florilege.processes.shared_state.time.monotonic", lambda: now)
     counter, rate = RateCounter("client"), parse("1/minute")
     for number in range(1000):
         now = float(number)

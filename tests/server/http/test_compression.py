@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from florilege.server.answers.dial import BELOW, LARGEST_SET
-from florilege.server.http.compression import LEAST_BYTES, compress
+from florilege.server.http.cached_responses import LEAST_BYTES, compress
 from tests.server import garden
 
 PLAIN = {"Accept-Encoding": "identity"}

@@ -100,7 +100,7 @@ def test_nothing_is_read_beyond_the_limit() -> None:
 @pytest.mark.parametrize("others", [0, 89, 90, 91])
 def test_bodies_are_held_up_to_the_limit_and_given_back(others: int) -> None:
     total = UploadBudget(100)
-    total.uploads.add(others)
+    assert total.uploads.add_within(others, others)
     if others <= 90:
         assert read([b"12345", b"67890"], total) == [b"1234567890"]
     else:

@@ -29,7 +29,7 @@ from florilege.server.inference import batching
 from florilege.server.inference.batching import LARGEST, SIZES, BatchingSession, in_batches
 from florilege.server.inference.decoding_budget import PixelBudget
 from florilege.server.prometheus import Metrics
-from florilege.server.reload import pipeline_of
+from florilege.server.serve import pipeline_of
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.server_thread import Running, wait_for

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from florilege.errors import DataError, UsageError
-from florilege.server.predict.photos import Observation, find_photos
+from florilege.server.predict.prediction import Observation, find_photos
 from florilege.tables import write_table
 
 

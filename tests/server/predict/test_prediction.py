@@ -18,8 +18,7 @@ from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.predict import formats, prediction
 from florilege.server.predict.batch_settings import BatchSettings
-from florilege.server.predict.photos import Observation
-from florilege.server.predict.prediction import predict_all
+from florilege.server.predict.prediction import Observation, predict_all
 from tests.server import garden
 from tests.server.predict.predict_command import csv_rows, lines, predicted, run
 

@@ -6,8 +6,8 @@ import pytest
 
 from florilege.errors import UsageError
 from florilege.server.settings import MEBIBYTE, Settings
-from florilege.server.workers import capacity
-from florilege.server.workers.capacity import worker_count
+from florilege.server.workers import supervisor
+from florilege.server.workers.supervisor import worker_count
 
 GIBIBYTE = 1024 * MEBIBYTE
 
@@ -29,9 +29,9 @@ def test_auto_counts_cores_and_free_memory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cores: int, gibibytes: int, workers: int
 ) -> None:
     (tmp_path / "model.onnx").write_bytes(bytes(40 * MEBIBYTE))
-    monkeypatch.setattr(capacity, "cores", lambda: cores)
-    monkeypatch.setattr(capacity, "memory_bytes", lambda: 64 * GIBIBYTE)
-    monkeypatch.setattr(capacity, "free_bytes", lambda: gibibytes * GIBIBYTE)
+    monkeypatch.setattr(supervisor, "cores", lambda: cores)
+    monkeypatch.setattr(supervisor, "memory_bytes", lambda: 64 * GIBIBYTE)
+    monkeypatch.setattr(supervisor, "free_bytes", lambda: gibibytes * GIBIBYTE)
     assert worker_count(Settings(bundle=tmp_path, workers="auto")) == workers
 
 
@@ -40,7 +40,7 @@ def test_more_workers_than_memory_carries_are_refused_before_one_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gibibytes: int, fitting: int
 ) -> None:
     (tmp_path / "model.onnx").write_bytes(bytes(40 * MEBIBYTE))
-    monkeypatch.setattr(capacity, "memory_bytes", lambda: gibibytes * GIBIBYTE)
+    monkeypatch.setattr(supervisor, "memory_bytes", lambda: gibibytes * GIBIBYTE)
     assert worker_count(Settings(bundle=tmp_path, workers=fitting)) == fitting
     message = rf"--workers {fitting + 1}: each may take 280 MiB.*: use {fitting},"
     with pytest.raises(UsageError, match=message):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from florilege.errors import BundleError, FlorilegeError, UsageError
-from florilege.processes.listener import bind
+from florilege.processes.connections import bind
 from florilege.processes.worker_group import WorkerGroup
 from florilege.server.settings import Settings
 from florilege.server.workers import supervisor as module

@@ -15,7 +15,7 @@ import florilege
 from florilege.errors import DataError, UsageError
 from florilege.models.images import MAX_BYTES
 from florilege.server.answers.query import IdentifyQuery
-from florilege.server.predictor.predictor import QueryKeywords
+from florilege.server.predict.predictor import QueryKeywords
 from tests.server import garden
 from tests.server.http_client import identify
 

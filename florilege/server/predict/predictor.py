@@ -13,24 +13,21 @@ from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.rules import RuleName
 from florilege.cores import in_order
 from florilege.errors import DataError, UsageError
-from florilege.hooks import local_bundle
-from florilege.models.runtime import RuntimeName, silence_telemetry
 from florilege.models.session import Outputs
 from florilege.progress import progress
-from florilege.server.answers.pipeline import Pipeline, open_pipeline
+from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.plan import Plan
 from florilege.server.answers.query import IdentifyQuery, Include
 from florilege.server.http.model_card import ModelCard, Point, RuleInfo, model_card
-from florilege.server.predict.photos import find_photos
-from florilege.server.predict.prediction import portion_size
-from florilege.server.predictor.photo_answer import PhotoAnswer
-from florilege.server.predictor.photo_input import (
+from florilege.server.predict.photo_answer import (
     Photo,
+    PhotoAnswer,
     is_photo,
     name_of,
     photos_of_plant,
     read_photo,
 )
+from florilege.server.predict.prediction import find_photos, portion_size
 from florilege.server.problems import Code, Problem
 from florilege.server.settings import Settings
 from florilege.settings import complaint
@@ -319,22 +316,3 @@ def _answers(
                 raise answer
             yield answer
             advance()
-
-
-def load(
-    bundle: str | os.PathLike[str], *, device: str = "auto", runtime: RuntimeName | None = None
-) -> Predictor:
-    """Open a calibrated bundle.
-
-    Args:
-        bundle: A folder calibrated by ``florilege calibrate``, or one on the Hugging Face Hub:
-            ``hf://ORG/NAME``, ``hf://ORG/NAME@REVISION``.
-        device: ``cpu``, ``cuda`` or ``auto``.
-        runtime: ``onnxruntime`` or ``openvino``; by default the one it is calibrated for.
-
-    Raises:
-        BundleError: It is damaged, or not calibrated.
-    """
-    silence_telemetry()
-    folder = local_bundle(os.fspath(bundle))
-    return Predictor(open_pipeline(folder, device=device, runtime=runtime))

@@ -9,7 +9,7 @@ from PIL import Image
 
 from florilege.models.images import decode
 from florilege.models.images.colours import profile_of_codes
-from florilege.server.predictor.photo_input import name_of, read_photo
+from florilege.server.predict.photo_answer import name_of, read_photo
 
 DISPLAY_P3 = profile_of_codes(12, 13)
 

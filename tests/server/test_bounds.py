@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from florilege.server.bounded_thread import BoundedThread
+from florilege.server.bounds import BoundedThread
 from florilege.server.problems import Code, Problem
 from tests.server.raised_problem import raises_problem
 

@@ -1,10 +1,12 @@
-"""One thread with a bounded queue, for work that must not hold up the event loop."""
+"""What stays within bounds: a thread with a queue, and a memory of recent items."""
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from florilege.server.problems import Code, Problem
 
@@ -82,3 +84,31 @@ def draining() -> Problem:
     """The `Problem` of a request to a server that is stopping."""
     detail = "this server is stopping; try again, another one may answer"
     return Problem(Code.DRAINING, detail, retry_after=1)
+
+
+class RecentItems(Generic[T]):
+    """The most recent items by name, of total weight up to ``limit``. Thread-safe."""
+
+    def __init__(self, limit: int, weigh: Callable[[T], int] = lambda _: 1) -> None:
+        self.limit, self._weigh, self._weight = limit, weigh, 0
+        self._by_name: OrderedDict[Hashable, T] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def add(self, name: Hashable, item: T) -> None:
+        """Add an item, and drop the oldest while they weigh too much."""
+        if (weight := self._weigh(item)) > self.limit:
+            return
+        with self._lock:
+            if (replaced := self._by_name.pop(name, None)) is not None:
+                self._weight -= self._weigh(replaced)
+            self._by_name[name] = item
+            self._weight += weight
+            while self._weight > self.limit:
+                self._weight -= self._weigh(self._by_name.popitem(last=False)[1])
+
+    def find(self, name: Hashable, *, renew: bool = False) -> T | None:
+        """The item of this name, with ``renew`` now the latest; None if unknown or dropped."""
+        with self._lock:
+            if renew and name in self._by_name:
+                self._by_name.move_to_end(name)
+            return self._by_name.get(name)

@@ -1,8 +1,9 @@
-"""Accepts the connections of all workers, and gives each to the worker that has the fewest.
+"""The port of a server: who listens on it, and which of several workers gets a connection.
 
-Where workers accept for themselves, those that happen to be awake take most connections, and one
-that is busy for long keeps what waits for it: a photo is refused while other workers are idle. Here
-only the supervisor listens. If it dies, the port is free at once.
+Each goes to the worker that has the fewest. Where workers accept for themselves, those that happen
+to be awake take most connections, and one that is busy for long keeps what waits for it: a photo is
+refused while other workers are idle. Here only the supervisor listens. If it dies, the port is free
+at once.
 """
 
 import logging
@@ -13,10 +14,40 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
+from florilege.errors import UsageError
+
 log = logging.getLogger("florilege.server")
 
 _BACKLOG: Final = 2048
 LOOK_S: Final = 0.2  # how often the thread looks whether it has to stop
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """The socket that a server listens on, bound before any slow work.
+
+    Raises `UsageError` if the port is in use or the host is not here.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named, not 0: where it is 0, asyncio leaves Nagle's algorithm on, and each answer on a
+    # connection that is kept waits for the client's acknowledgement, 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        if not host:
+            raise OSError("no address is given; 0.0.0.0 means all")
+        listener.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise UsageError(
+            f"cannot listen on {host} port {port}: {error}; choose another with --host or --port"
+        ) from error
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """Its URL."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
 class Target(Protocol):

@@ -1,0 +1,218 @@
+"""What the workers of one server keep together, beyond numbers.
+
+They ask each other for what only one of them remembers, count in the metrics of all, and limit
+clients by the requests that any of them got.
+"""
+
+import os
+import threading
+import time
+from array import array
+from bisect import bisect_left
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from hashlib import sha256
+from multiprocessing import AuthenticationError, current_process
+from multiprocessing.connection import Client, Listener
+from pathlib import Path
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+import prometheus_client as prometheus
+from limits import RateLimitItem
+from prometheus_client import values
+from prometheus_client.core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from florilege.processes.worker_group import METRICS, WorkerGroup
+
+_ANSWER_S: Final = 1.0  # that another worker may take; it only looks into a dictionary
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class Peers(Generic[Q, A]):
+    """Answers the questions of the other workers with ``find``, and asks them its own.
+
+    Questions travel over Unix sockets in the private folder of the group; only processes that the
+    supervisor started know the key.
+    """
+
+    def __init__(self, group: WorkerGroup, find: Callable[[Q], A | None]) -> None:
+        self._group, self._find = group, find
+        self._key = current_process().authkey
+        own = self._address(group.number)
+        self._closing = False
+        own.unlink(missing_ok=True)  # of a worker that died
+        self._listener = Listener(str(own), "AF_UNIX", backlog=64, authkey=self._key)
+        threading.Thread(target=self._serve, name="peers", daemon=True).start()
+
+    def ask(self, question: Q) -> A | None:
+        """The first answer of another worker; None if none has one."""
+        for number in range(self._group.count):
+            if number == self._group.number:
+                continue
+            # One that has died or does not answer in time knows nothing.
+            with suppress(OSError, EOFError, AuthenticationError):
+                with Client(str(self._address(number)), "AF_UNIX", authkey=self._key) as connection:
+                    connection.send(question)
+                    answer: A | None = connection.recv() if connection.poll(_ANSWER_S) else None
+                if answer is not None:
+                    return answer
+        return None
+
+    def close(self) -> None:
+        """Answer no more questions."""
+        self._closing = True
+        with suppress(FileNotFoundError):  # the folder is gone already
+            self._listener.close()
+
+    def _serve(self) -> None:
+        while not self._closing:
+            try:
+                with self._listener.accept() as connection:
+                    connection.send(self._find(connection.recv()))
+            except (OSError, EOFError, AuthenticationError):
+                continue  # who asked has left
+
+    def _address(self, number: int) -> Path:
+        return self._group.folder / f"worker-{number}.sock"
+
+
+class _ProcessesCollector(Collector):
+    """``process_*`` of the supervisor and all its workers together, also of those that died."""
+
+    ONE_VALUE: Final = {"process_start_time_seconds": min, "process_max_fds": min}
+
+    def __init__(self, group: WorkerGroup) -> None:
+        self._group = group
+
+    def collect(self) -> Iterable[Metric]:
+        families, amounts = dict[str, Metric](), defaultdict[str, list[float]](list)
+        for process in (self._group.parent, *self._group.column("process")):
+            for family in _process_metrics(process) if process else ():
+                families[family.name] = family
+                amounts[family.name].append(family.samples[0].value)
+        amounts["process_cpu_seconds"].append(self._group.get("dead_cpu_ms") / 1000)
+        for name, family in families.items():
+            value = self.ONE_VALUE.get(name, sum)(amounts[name])
+            family.samples[:] = [family.samples[0]._replace(value=value)]
+        return families.values()
+
+
+def _process_metrics(process: int) -> Iterable[Metric]:
+    return prometheus.ProcessCollector(pid=lambda: process, registry=None).collect()
+
+
+def registry_of_all(group: WorkerGroup) -> prometheus.CollectorRegistry:
+    """What all workers have counted, whichever of them is asked."""
+    registry = prometheus.CollectorRegistry()
+    path = str(group.folder / METRICS)
+    MultiProcessCollector(registry, path)  # type: ignore[no-untyped-call]  # it has no types
+    prometheus.PlatformCollector(registry=registry)
+    registry.register(_ProcessesCollector(group))
+    return registry
+
+
+def count_together(group: WorkerGroup) -> None:
+    """Let all metrics that this process creates from now on count for its group.
+
+    Files are named after the number of a worker, not its process: one that replaces another counts
+    on in its files, so that totals never fall and files do not become more.
+    """
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(group.folder / METRICS)
+    make: Any = values.MultiProcessValue  # it has no types
+    values.ValueClass = make(lambda: group.number)
+
+
+class _Window(NamedTuple):
+    """What a client has asked: whether one more was within its rate, and the times that count."""
+
+    within_rate: bool
+    requests: int
+    resets_in_s: float  # until the first of them is out of the window
+
+
+class RequestTimes(Protocol):
+    """Counts the requests of clients."""
+
+    def __len__(self) -> int:
+        """Clients and rates that are remembered."""
+
+    def add(self, client: str, rate: RateLimitItem) -> _Window:
+        """Count a request, unless the window holds as many as the rate allows."""
+
+
+class TimesInMemory:
+    """Those of one process. It needs no thread: a request forgets the clients that are out."""
+
+    def __init__(self) -> None:
+        # Times of the requests within the window, by client and rate, the last client at the end.
+        self._times: OrderedDict[tuple[str, RateLimitItem], deque[float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def add(self, client: str, rate: RateLimitItem) -> _Window:
+        now, window = time.monotonic(), rate.get_expiry()
+        times = self._times.setdefault((client, rate), deque())
+        self._times.move_to_end((client, rate))
+        while times and times[0] < now - window:
+            times.popleft()
+        within_rate = len(times) < rate.amount
+        if within_rate:
+            times.append(now)
+        self._forget_clients(now)
+        return _Window(within_rate, len(times), times[0] + window - now)
+
+    def _forget_clients(self, now: float) -> None:
+        while True:
+            (client, rate), times = next(iter(self._times.items()))
+            if times[-1] >= now - rate.get_expiry():
+                return
+            del self._times[client, rate]
+
+
+class TimesInFolder:
+    """Those of several workers: a file of times for each client and rate, under one lock.
+
+    All processes of a machine have the same `time.monotonic`.
+    """
+
+    def __init__(self, group: WorkerGroup, what: str) -> None:
+        self._folder = group.folder / f"rates-{what}"
+        self._folder.mkdir(exist_ok=True)
+        self._lock = group.lock(f"rates-{what}")
+
+    def __len__(self) -> int:
+        return len([*self._folder.iterdir()])
+
+    def add(self, client: str, rate: RateLimitItem) -> _Window:
+        name = sha256(f"{client} {rate}".encode()).hexdigest()[:32]
+        path = self._folder / f"{rate.get_expiry()}-{name}"
+        with self._lock, path.open("ab+", buffering=0) as file:
+            file.seek(0)
+            times, now = array("d", file.readall()), time.monotonic()
+            first = bisect_left(times, now - rate.get_expiry())
+            within_rate = len(times) - first < rate.amount
+            if within_rate:
+                times.append(now)
+                file.write(times[-1:])
+            if 2 * first > len(times):  # most are old: write the others anew
+                file.truncate(0)
+                file.write(times[first:])
+            resets_in_s = times[first] + rate.get_expiry() - now
+            return _Window(within_rate, len(times) - first, resets_in_s)
+
+    def forget(self) -> None:
+        """Delete the files of clients whose last request is out of its window."""
+        for path in self._folder.iterdir():
+            with self._lock:
+                if time.time() - path.stat().st_mtime > float(path.name.partition("-")[0]) + 1:
+                    path.unlink()
+
+
+def request_times(group: WorkerGroup | None, what: str) -> RequestTimes:
+    """The times of the requests of clients, of all workers if there are several."""
+    return TimesInMemory() if group is None else TimesInFolder(group, what)
