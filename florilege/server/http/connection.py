@@ -4,6 +4,7 @@ It extends uvicorn's h11 connection. Unreadable requests get a problem document,
 errors. Requests to upgrade to another protocol are ignored (RFC 9110, section 7.8).
 """
 
+import asyncio
 import secrets
 import sys
 from collections.abc import Sequence
@@ -26,16 +27,42 @@ MANY_CHUNKS: Final = 1000
 SMALL_CHUNK_BYTES: Final = 64
 """Many chunks that are smaller on average are refused: reading one takes 3 us, whatever its size,
 and the event loop reads up to 256 KiB at once."""
+STALLED_S: Final = 60.0
+"""In which a client has to take what the system cannot send at once, up to 128 KiB of a long
+answer: until then all of it stays in memory, and no limit counts it."""
 
 
 class Connection(H11Protocol):
     """A connection of uvicorn with limits; the docstring of the module says which."""
 
     is_refused = False
+    _stalled: asyncio.TimerHandle | None = None
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.conn = _LimitedConnection(h11.SERVER, MAX_HEAD_BYTES)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        transport.set_write_buffer_limits(high=0)  # whatever is not sent at once pauses writing
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Give the client a while to take what is not sent."""
+        super().pause_writing()
+        self._stalled = self.loop.call_later(STALLED_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Write on: the client has taken all of it."""
+        self._stop_waiting()
+        super().resume_writing()
+
+    def _stop_waiting(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
 
     def data_received(self, data: bytes) -> None:
         if not self.is_refused:

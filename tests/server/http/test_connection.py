@@ -423,5 +423,20 @@ def test_clients_that_vanish_in_the_middle_of_an_upload_leave_nothing_behind(
     assert ask(connection)[0].status == 200
 
 
+@pytest.mark.parametrize("last", [b"", b"Connection: close\r\n"])
+def test_a_client_that_takes_no_answer_loses_its_connection(
+    running: Running, last: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("florilege.server.http.connection.STALLED_S", 0.2)
+    card = b"GET /v1/model HTTP/1.1\r\nHost: x\r\n"
+    before = len(running.server.server_state.connections)
+    with closing(socket.socket()) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", running.port))
+        sock.sendall((card + b"\r\n") * 200 + card + last + b"\r\n")
+        wait_for(lambda: len(running.server.server_state.connections) > before)
+        wait_for(lambda: len(running.server.server_state.connections) == before, seconds=5)
+
+
 def wait_until_nothing_is_held(running: Running) -> None:
     wait_for(lambda: not running.app.state.upload_budget.now and not running.engine.depth)
