@@ -51,7 +51,7 @@ def wrong_in_order(clean: Listing, noise: float, seed: int, model: ReviewedModel
     pool = pool_of(assemble(noisy, splits=["train"]), ["train"])
     truth = assemble(clean, splits=["train"]).split("train").labels
     rows = list(rank(pool, "doubt", 0, model).rows)
-    return np.asarray((pool.photos.labels != truth)[rows])
+    return np.asarray((pool.labels != truth)[rows])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """`florilege data`: the verbs of `florilege.data.cli`, and ``review``, which may need a network."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -41,7 +42,6 @@ _MOST_OPEN = 20  # open photos that are listed; --json lists all
 class _Review:
     """What the verb was asked for."""
 
-    source: str
     dataset: "Dataset"
     pool: "Pool"
     sample: int
@@ -104,7 +104,6 @@ def _review_command(
     _check_out(paths, out, merging=merge)
     dataset = open_dataset(source)
     review = _Review(
-        source=source,
         dataset=dataset,
         pool=pool_of(dataset, _splits(split)),
         sample=sample,
@@ -121,7 +120,8 @@ def _review_command(
             _print_summary(sums)
     if out is not None:
         if merge:
-            _write(lambda: write_table(out, merged_table(verdicts.values())), out)
+            with _writing(out):
+                write_table(out, merged_table(verdicts.values()))
         else:
             report["photos_on_page"] = _write_page(review, verdicts, out)
         report["out"] = str(out)
@@ -163,10 +163,9 @@ def _summary(review: _Review, verdicts: Mapping[str, "Verdict"]) -> "Summary":
     from florilege.label_review.consensus import summary
     from florilege.label_review.photo_order import random_rows
 
-    names, plants = review.pool.photos.names, review.pool.plants
-    rows = random_rows(names, review.seed)[: review.sample]
-    of = None if plants is None else plants[rows]
-    return summary(verdicts, [names[row] for row in rows], of)
+    rows = random_rows(review.pool.names, review.seed)[: review.sample]
+    sample = review.pool.of(rows)
+    return summary(verdicts, sample.names, sample.plants)
 
 
 def _print_summary(sums: "Summary") -> None:
@@ -205,12 +204,12 @@ def _write_page(review: _Review, verdicts: Mapping[str, "Verdict"], out: Path) -
     if not rows:
         raise DataError("every photo of the sample is decided: there is nothing to review")
     sets = ranking.sets or _sets(pool, model, rows)
-    on_page = pool.select(rows)
+    on_page = pool.of(rows)
     page = ReviewPage(
-        source=review.source,
+        source=review.dataset.source,
         classes=review.dataset.classes,
         others=None if model is None or model.bundle is None else model.bundle.classes,
-        photos=on_page.photos,
+        photos=on_page,
         splits=on_page.splits,
         orders=_orders(review, ranking, rows, verdicts),
         sets=[sets.get(row, []) for row in rows],
@@ -218,11 +217,9 @@ def _write_page(review: _Review, verdicts: Mapping[str, "Verdict"], out: Path) -
     )
     content = page.html().encode()
 
-    def write() -> None:
+    with _writing(out / PAGE):
         out.mkdir(parents=True, exist_ok=True)
         write_atomic(out / PAGE, content)
-
-    _write(write, out / PAGE)
     return len(rows)
 
 
@@ -241,23 +238,19 @@ def _sets(
 
 def _page_rows(review: _Review, ranking: "Ranking", verdicts: Mapping[str, "Verdict"]) -> list[int]:
     """The first photos of the order without those decided; answers that are open come first."""
-    names = review.pool.photos.names
-    rows = list(ranking.rows[: review.sample])
-    sample = set(rows)
+    names = review.pool.names
+    first, others = ranking.rows[: review.sample], ranking.rows[review.sample :]
     # What people disagree about is shown again, whichever page it was on.
-    opened = [row for row in ranking.rows if names[row] in verdicts and row not in sample]
-    every = sorted([*opened, *rows], key=lambda row: names[row] not in verdicts)
-    return [
-        row for row in every
-        if names[row] not in verdicts or verdicts[names[row]].class_id is None
-    ]  # fmt: skip
+    answered = [row for row in (*others, *first) if names[row] in verdicts]
+    opened = [row for row in answered if verdicts[names[row]].class_id is None]
+    return [*opened, *(row for row in first if names[row] not in verdicts)]
 
 
 def _orders(
     review: _Review, ranking: "Ranking", rows: Sequence[int], verdicts: Mapping[str, "Verdict"]
 ) -> list[str]:
     """The order of the review that drew each of some rows: random if this one or an earlier did."""
-    names, sample = review.pool.photos.names, set(ranking.rows[: review.sample])
+    names, sample = review.pool.names, set(ranking.rows[: review.sample])
     orders = list[str]()
     for row in rows:
         drawn_by = [verdicts[names[row]].order] if names[row] in verdicts else []
@@ -266,9 +259,11 @@ def _orders(
     return orders
 
 
-def _write(write: Callable[[], None], path: Path) -> None:
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Report a failure to write inside the block."""
     try:
-        write()
+        yield
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror or error}") from error
 
@@ -278,7 +273,9 @@ def _conclude(review: _Review, out: Path, report: Mapping[str, object]) -> None:
         photos = count_of(int(str(report["photos_on_page"])), "photo", "photos")
         conclude(
             f"{out / PAGE}: {photos}; open it in a browser, answer, and save the CSV",
-            then=[("data", "review", review.source, "--answers", "CSV")],
+            then=[("data", "review", review.dataset.source, "--answers", "CSV")],
         )
     else:
-        conclude(f"{out}: merged", then=[("data", "check", f"{review.source}:labels={out}")])
+        conclude(
+            f"{out}: merged", then=[("data", "check", f"{review.dataset.source}:labels={out}")]
+        )

@@ -162,16 +162,12 @@ def summary(
         wrong=sum(verdict.wrong for verdict in decided.values()),
         open=list(filterfalse(decided.__contains__, verdicts)),
         shared=len(shared),
-        agreed=sum(map(_agree, shared)),
+        agreed=sum(len(set(class_ids)) == 1 for class_ids in shared),
         sample=len(sample),
         sample_decided=len(rows),
         sample_wrong=int(wrong.sum()),
         ci95=_interval(wrong, plants, rows),
     )
-
-
-def _agree(class_ids: Sequence[str]) -> bool:
-    return len(set(class_ids)) == 1
 
 
 def _interval(wrong: Bools, plants: Ints | None, rows: Sequence[int]) -> tuple[float, float] | None:

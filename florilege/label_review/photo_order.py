@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -66,9 +66,8 @@ def label_probabilities(
     if not judgeable.any():
         return np.full(len(values), np.nan)
     likelihood = grid[..., judgeable].mean(axis=-1)
-    best = np.unravel_index(likelihood.argmax(), likelihood.shape)
-    probabilities: Floats = np.exp(grid[best])
-    return probabilities
+    best: Floats = grid[np.unravel_index(likelihood.argmax(), likelihood.shape)]
+    return np.exp(best)
 
 
 def _log_probabilities(values: NDArray[np.float32], labels: Ints, fold: Bools) -> Floats:
@@ -115,57 +114,45 @@ def _of_labels(logits: Floats, labels: Ints) -> Floats:
     return result
 
 
-RULE: Final = "average_k"  # whose sets are shown, at the K that the server answers with
-
-
-@dataclass(frozen=True)
-class Pool:
+@dataclass(frozen=True, kw_only=True)
+class Pool(Split):
     """The photos of several splits as one."""
 
-    photos: Split
     splits: Sequence[str]  # the split of each photo
 
     @property
     def plants(self) -> Ints | None:
         """The plant of each photo; None where the data name none."""
-        return None if self.photos.observations is None else plants_of(self.photos.observations)
+        return None if self.observations is None else plants_of(self.observations)
 
-    def select(self, rows: Sequence[int]) -> "Pool":
+    def of(self, rows: Sequence[int]) -> "Pool":
         """Some photos, in the given order."""
-        photos = self.photos.select_rows(np.array(rows, dtype=np.intp), name=self.photos.name)
-        return Pool(photos, [self.splits[row] for row in rows])
+        splits = [self.splits[row] for row in rows]
+        return self.select(rows, labels=self.labels[list(rows)], splits=splits)
 
 
-@dataclass(frozen=True)
-class _PooledRead:
-    """``read`` for the photos of several splits."""
-
-    parts: Sequence[Split]
-
-    def __call__(self, row: int) -> bytes:
-        ends = list(accumulate(map(len, self.parts)))
-        part = next(index for index, end in enumerate(ends) if row < end)
-        return self.parts[part].read(row - (ends[part] - len(self.parts[part])))
+def _read(parts: Sequence[Split], row: int) -> bytes:
+    """A photo of several splits that follow each other."""
+    for part in parts:
+        if row < len(part):
+            return part.read(row)
+        row -= len(part)
+    raise IndexError(row)
 
 
 def pool_of(dataset: Dataset, names: Sequence[str]) -> Pool:
     """The photos of the splits ``names``, in their order."""
     parts = [dataset.split(name) for name in dict.fromkeys(names)]
-    photos = Split(
+    # A photo of unknown plant, with an empty name, is a plant of its own.
+    observations = [name for part in parts for name in part.observations or [""] * len(part)]
+    return Pool(
         name=",".join(part.name for part in parts),
         labels=np.concatenate([part.labels for part in parts]),
         names=[name for part in parts for name in part.names],
-        observations=_observations(parts),
-        read=_PooledRead(parts),
+        observations=observations if any(part.observations for part in parts) else None,
+        read=partial(_read, parts),
+        splits=[part.name for part in parts for _ in range(len(part))],
     )
-    return Pool(photos, [part.name for part in parts for _ in range(len(part))])
-
-
-def _observations(parts: Sequence[Split]) -> list[str] | None:
-    if all(part.observations is None for part in parts):
-        return None
-    # A photo of unknown plant, with an empty name, is a plant of its own.
-    return [name for part in parts for name in part.observations or [""] * len(part)]
 
 
 def random_rows(names: Sequence[str], seed: int) -> list[int]:
@@ -217,7 +204,7 @@ def rank(pool: Pool, order: str, seed: int, model: ReviewedModel | None) -> Rank
         BundleError: The order needs a calibrated bundle.
         DataError: Photos cannot be read.
     """
-    rows = random_rows(pool.photos.names, seed)
+    rows = random_rows(pool.names, seed)
     if order == "random":
         return Ranking(rows=rows)
     if model is None:
@@ -227,7 +214,7 @@ def rank(pool: Pool, order: str, seed: int, model: ReviewedModel | None) -> Rank
         sets = sets_of(pool, model, rows)
         return Ranking(rows=sorted(rows, key=lambda row: -len(sets[row])), sets=sets)
     features, sets = _features(pool, model)
-    labels, plants = pool.photos.labels, pool.plants
+    labels, plants = pool.labels, pool.plants
     probabilities = label_probabilities(features, labels, plants=plants, seed=seed)
     # NaN, for which no other plant has the label, comes last.
     ranked = np.argsort(probabilities[rows], kind="stable")
@@ -244,7 +231,7 @@ def sets_of(pool: Pool, model: ReviewedModel, rows: Sequence[int]) -> dict[int, 
     if model.bundle is None:
         raise UsageError(f"{model.path} holds kept features, which make no sets: name a bundle")
     record = model.record or read_record(model.bundle)  # which says how to calibrate
-    with _outputs(pool.select(rows), model, features=False) as outputs:
+    with _outputs(pool.of(rows), model, features=False) as outputs:
         return dict(zip(rows, _sets(model.bundle, record, outputs), strict=True))
 
 
@@ -260,13 +247,14 @@ def _outputs(pool: Pool, model: ReviewedModel, *, features: bool) -> Iterator[Sp
             "needs: name another network"
         )
     # The outputs do not depend on labels, which would have to be classes of the network.
-    unlabelled = replace(pool.photos, labels=np.zeros_like(pool.photos.labels))
+    unlabelled = replace(pool, labels=np.zeros_like(pool.labels))
     with closing(outputs_of(session, unlabelled, features=features)) as outputs:
         yield outputs
 
 
 def _sets(bundle: Bundle, record: CalibrationRecord, outputs: SplitOutputs) -> Iterator[list[str]]:
-    point, ids = record.point(PLAIN, record.setting(RULE)), bundle.classes.ids
+    # At the K that the server answers with.
+    point, ids = record.point(PLAIN, record.setting("average_k")), bundle.classes.ids
     for (logits,), _ in outputs.blocks(record.head):
         scores = record.scores(logits)
         ranks = np.argsort(-point.rank_by(scores), axis=1, kind="stable")
@@ -286,9 +274,8 @@ def _features(pool: Pool, model: ReviewedModel) -> tuple[Singles, dict[int, Sequ
 
 def _stored_features(pool: Pool, folder: Path) -> Singles:
     """The features that a training stored in ``folder``."""
-    photos = pool.photos
     try:
-        ids = [photo_id(photos.read(row)) for row in range(len(photos))]
+        ids = [photo_id(pool.read(row)) for row in range(len(pool))]
     except OSError as error:
         raise DataError(f"a photo cannot be read: {error}; `florilege data check`") from error
     try:
@@ -297,8 +284,8 @@ def _stored_features(pool: Pool, folder: Path) -> Singles:
         raise BundleError(f"{folder}: {error}") from error
     if missing := [row for row, photo in enumerate(ids) if photo not in store]:
         raise UsageError(
-            f"{folder} holds no features of {len(missing):,} of {len(photos):,} photos, such as "
-            f"{photos.names[missing[0]]}: name the run or a bundle"
+            f"{folder} holds no features of {len(missing):,} of {len(pool):,} photos, such as "
+            f"{pool.names[missing[0]]}: name the run or a bundle"
         )
     values: Singles = store.values(FEATURES)[store.rows_of(ids)]
     return values
