@@ -237,7 +237,7 @@ def _observations_across_splits(listing: Listing) -> Iterator[Finding]:
     in_split = {name: split.observations for name, split in splits if split.observations}
     leaks = _shared((seen, name) for name, ids in in_split.items() for seen in dict.fromkeys(ids))
     photos = [
-        f"{count_of(sum(map(leaks.__contains__, ids)), 'photo', 'photos')} of {name}"
+        f"{count_of(sum(map(leaks.__contains__, ids)), 'photo')} of {name}"
         for name, ids in in_split.items()
         if name != "train"
     ]

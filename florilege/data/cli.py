@@ -131,7 +131,7 @@ def _import_feedback_command(
     with written_table(out):
         imported = import_feedback(store, out, data)
     photos, answers, left_out = imported.photos, imported.answers, imported.left_out
-    total = f"{count_of(photos, 'photo', 'photos')} of {count_of(answers, 'answer', 'answers')}"
+    total = f"{count_of(photos, 'photo')} of {count_of(answers, 'answer')}"
     others = f", plus {len(imported.table['path']) - photos:,}" if data else ""
     lines = [f"left out: {count:,} {reason}" for reason, count in left_out.items()]
     report = {"photos": photos, "answers": answers, "left_out": left_out} if as_json else None
@@ -238,13 +238,9 @@ def _print_classes(report: Report) -> None:
     print_table(table, title)
 
 
-def _in_words(kind: str) -> str:
-    """The kind of a finding as people write it: ``missing in val``."""
-    return kind.replace("_", " ")
-
-
 def _print_finding(console: Console, word: str, finding: Finding, *, most: int) -> None:
-    number, kind = f" ({len(finding.items):,})" if finding.items else "", _in_words(finding.kind)
+    number = f" ({len(finding.items):,})" if finding.items else ""
+    kind = finding.kind.replace("_", " ")  # such as `missing in val`
     console.print(f"{word}, {kind}{number}: {escape(finding.message)}", soft_wrap=True)
     for item in finding.items[:most]:
         console.print(f"  {escape(item)}", soft_wrap=True, highlight=False)

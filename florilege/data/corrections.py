@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from florilege.data.dataset import SPLITS
+from florilege.data.dataset import SPLITS, Dataset
 from florilege.data.records import Listing, count_of, refuse
 from florilege.errors import DataError, first
 from florilege.models.classes import plain_id
@@ -111,12 +111,12 @@ def with_corrections(listing: Listing, path: Path) -> Listing:
         DataError: The file cannot be read, has other columns or no rows; or names a photo or a
             class that the data lack, or a photo twice with different answers.
     """
-    answers = with_own_names(path, listing.source, _photo_names(listing), _read(path))
+    answers = with_own_names(path, listing, _read(path))
     corrections = [answer for answer in answers if answer.answer == CORRECTED]
     ids = listing.class_table().ids_of({correction.corrected for correction in corrections})
     unknown = [correction for correction in corrections if correction.corrected not in ids]
     classes = first(list(dict.fromkeys(correction.corrected for correction in unknown)))
-    fault = f"{count_of(len(unknown), 'row', 'rows')} with class ids that {listing.source} lacks"
+    fault = f"{count_of(len(unknown), 'row')} with class ids that {listing.source} lacks"
     refuse_lines(path, f"{fault} ({classes})", unknown, "; name a class of the data")
     _refuse_clashes(path, answers)
     class_of = {correction.photo: ids[correction.corrected] for correction in corrections}
@@ -130,22 +130,18 @@ def with_corrections(listing: Listing, path: Path) -> Listing:
     return replace(listing, splits=splits, corrected=changed)
 
 
-def _photo_names(listing: Listing) -> set[str]:
-    """The names of all photos."""
-    return {name for records in listing.splits.values() for name in records.names}
-
-
 def with_own_names(
-    path: Path, source: str, names: set[str], answers: Sequence[ReviewAnswer]
+    path: Path, data: Listing | Dataset, answers: Sequence[ReviewAnswer]
 ) -> list[ReviewAnswer]:
-    """The answers of a file with the photos' ``names`` in the data, ``a.jpg`` for ``./a.jpg``.
+    """The answers of a file with the photos' names in the data, ``a.jpg`` for ``./a.jpg``.
 
-    Raises `DataError` if the data ``source`` lack a photo.
+    Raises `DataError` if the data lack a photo.
     """
+    names = {name for split in data.splits.values() for name in split.names}
     plain = {answer.photo: os.path.normpath(answer.photo) for answer in answers}
     photos = {photo: photo if photo in names else other for photo, other in plain.items()}
     unknown = [answer for answer in answers if photos[answer.photo] not in names]
-    fault = f"{count_of(len(unknown), 'photo', 'photos')} that {source} lacks"
+    fault = f"{count_of(len(unknown), 'photo')} that {data.source} lacks"
     refuse_lines(path, fault, unknown, "; paths are relative to the data, as in a manifest")
     return [replace(answer, photo=photos[answer.photo]) for answer in answers]
 
@@ -171,6 +167,6 @@ def _refuse_clashes(path: Path, answers: Sequence[ReviewAnswer]) -> None:
         if answer.answer != UNDECIDED:
             classes_of[answer.photo].add(answer.corrected)
     clashes = [answer for answer in answers if len(classes_of[answer.photo]) > 1]
-    photos = count_of(len({answer.photo for answer in clashes}), "photo", "photos")
+    photos = count_of(len({answer.photo for answer in clashes}), "photo")
     remedy = "; `florilege data review --merge` shows what is open"
     refuse_lines(path, f"{photos} with answers that contradict each other", clashes, remedy)

@@ -100,7 +100,7 @@ def _others(data: str, answer_ids: set[str], out: Path) -> list[dict[str, str]]:
     table, _ = pictures_of(data, out)
     rows = [dict(zip(table, cells, strict=True)) for cells in zip(*table.values(), strict=True)]
     unsplit = [row["path"] for row in rows if not row.get("split")]
-    fault = f"{count_of(len(unsplit), 'picture', 'pictures')} without a split"
+    fault = f"{count_of(len(unsplit), 'picture')} without a split"
     refuse(data, fault, unsplit, "; run `florilege data split`")
     return [row for row in rows if row.get("observation_id") not in answer_ids]
 

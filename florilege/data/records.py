@@ -142,7 +142,7 @@ def demand_photos(listing: Listing, root: Path, splits: Sequence[str] | None) ->
         if splits is not None and name not in splits:
             continue
         missing = [photo for photo in records.names if not (root / photo).is_file()]
-        photos = count_of(len(records.names), "photo", "photos")
+        photos = count_of(len(records.names), "photo")
         fault = f"{len(missing):,} of {photos} of {name} are missing from {root}"
         refuse(listing.source, fault, missing, listing.download_hint)
 
@@ -169,9 +169,9 @@ def refuse(source: str, fault: str, items: Sequence[str], remedy: str = "") -> N
         raise DataError(f"{source}: {fault}: {first(items)}{remedy}")
 
 
-def count_of(number: int, one: str, many: str) -> str:
-    """A number with its noun: ``1 class``, ``2 classes``."""
-    return f"{number:,} {one if number == 1 else many}"
+def count_of(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun, ``1 photo``, ``2 photos``; ``many`` if it is not ``one`` and an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def _split_names(listing: Listing, splits: Sequence[str] | None) -> list[str]:
@@ -193,7 +193,7 @@ def _split(listing: Listing, name: str, table: ClassTable, where: str) -> Split:
     records = listing.splits[name]
     id_of = table.ids_of({*records.class_ids, *records.taught_ids})
     unknown = sort_ids(set(records.class_ids) - id_of.keys())
-    fault = f"{count_of(len(unknown), 'class id', 'class ids')} of {name} missing from {where}"
+    fault = f"{count_of(len(unknown), 'class id')} of {name} missing from {where}"
     refuse(listing.source, f"{fault} ({len(table)} classes)", unknown)
     labels = [table.index_of[id_of[class_id]] for class_id in records.taught_ids]
     return Split(

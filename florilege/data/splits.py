@@ -57,7 +57,7 @@ def mend_source(source: str, out: Path) -> Table:
     splits = [name for cell in table.get("split", ()) if (name := split_name(cell))]
     if len(splits) < len(groups):
         raise DataError(
-            f"{source}: {count_of(len(groups) - len(splits), 'picture', 'pictures')} without a "
+            f"{source}: {count_of(len(groups) - len(splits), 'picture')} without a "
             "split to keep; draw splits without --keep"
         )
     return {**table, "split": _keep_groups_together(splits, groups)}

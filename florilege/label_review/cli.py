@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from florilege.data.cli import app as data_app
-from florilege.data.corrections import RANDOM, ReviewAnswer, read_answers, with_own_names
+from florilege.data.corrections import RANDOM, read_answers, with_own_names
 from florilege.data.dataset import SPLITS, split_name
 from florilege.data.records import count_of
 from florilege.data.sources import open_dataset
@@ -111,7 +111,7 @@ def _review_command(
         seed=seed,
         model=None if model is None else ReviewedModel.open(model),
     )
-    verdicts = verdicts_of(_answers(dataset, path) for path in paths)
+    verdicts = verdicts_of(with_own_names(path, dataset, read_answers(path)) for path in paths)
     report = dict[str, object]()
     if paths:
         sums = _summary(review, verdicts)
@@ -154,11 +154,6 @@ def _splits(text: str) -> list[str]:
     return names
 
 
-def _answers(dataset: "Dataset", path: Path) -> list[ReviewAnswer]:
-    names = {name for split in dataset.splits.values() for name in split.names}
-    return with_own_names(path, dataset.source, names, read_answers(path))
-
-
 def _summary(review: _Review, verdicts: Mapping[str, "Verdict"]) -> "Summary":
     from florilege.label_review.consensus import summary
     from florilege.label_review.photo_order import random_rows
@@ -170,10 +165,10 @@ def _summary(review: _Review, verdicts: Mapping[str, "Verdict"]) -> "Summary":
 
 def _print_summary(sums: "Summary") -> None:
     typer.echo(
-        f"{count_of(sums.photos, 'photo', 'photos')} answered: {sums.decided - sums.wrong:,} "
+        f"{count_of(sums.photos, 'photo')} answered: {sums.decided - sums.wrong:,} "
         f"labels right, {sums.wrong:,} wrong, {len(sums.open):,} open"
     )
-    sample = f"the random sample of {count_of(sums.sample, 'photo', 'photos')}"
+    sample = f"the random sample of {count_of(sums.sample, 'photo')}"
     if sums.ci95 is None or sums.wrong_rate is None:
         typer.echo(f"rate of wrong labels: unknown, no photo of {sample} is decided")
     else:
@@ -270,7 +265,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 def _conclude(review: _Review, out: Path, report: Mapping[str, object]) -> None:
     if "photos_on_page" in report:
-        photos = count_of(int(str(report["photos_on_page"])), "photo", "photos")
+        photos = count_of(int(str(report["photos_on_page"])), "photo")
         conclude(
             f"{out / PAGE}: {photos}; open it in a browser, answer, and save the CSV",
             then=[("data", "review", review.dataset.source, "--answers", "CSV")],

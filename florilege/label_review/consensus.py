@@ -162,7 +162,7 @@ def summary(
         wrong=sum(verdict.wrong for verdict in decided.values()),
         open=list(filterfalse(decided.__contains__, verdicts)),
         shared=len(shared),
-        agreed=sum(len(set(class_ids)) == 1 for class_ids in shared),
+        agreed=[*map(len, map(set, shared))].count(1),
         sample=len(sample),
         sample_decided=len(rows),
         sample_wrong=int(wrong.sum()),

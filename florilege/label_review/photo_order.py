@@ -143,16 +143,21 @@ def _read(parts: Sequence[Split], row: int) -> bytes:
 def pool_of(dataset: Dataset, names: Sequence[str]) -> Pool:
     """The photos of the splits ``names``, in their order."""
     parts = [dataset.split(name) for name in dict.fromkeys(names)]
-    # A photo of unknown plant, with an empty name, is a plant of its own.
-    observations = [name for part in parts for name in part.observations or [""] * len(part)]
     return Pool(
         name=",".join(part.name for part in parts),
         labels=np.concatenate([part.labels for part in parts]),
         names=[name for part in parts for name in part.names],
-        observations=observations if any(part.observations for part in parts) else None,
+        observations=_observations(parts),
         read=partial(_read, parts),
         splits=[part.name for part in parts for _ in range(len(part))],
     )
+
+
+def _observations(parts: Sequence[Split]) -> list[str] | None:
+    if not any(part.observations for part in parts):
+        return None
+    # A photo of unknown plant, with an empty name, is a plant of its own.
+    return [name for part in parts for name in part.observations or [""] * len(part)]
 
 
 def random_rows(names: Sequence[str], seed: int) -> list[int]:

@@ -96,7 +96,7 @@ def notes_on_validation(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
     shared = len({*train.observations} & {*val.observations})
     if shared:
         yield (
-            f"val shares {count_of(shared, 'plant', 'plants')} with train, which makes accuracy on "
+            f"val shares {count_of(shared, 'plant')} with train, which makes accuracy on "
             "val too high: `florilege data split --keep` writes a manifest with such plants only "
             "in train"
         )

@@ -174,7 +174,7 @@ def _decided(path: Path, photos: Split, say: Callable[[str], None]) -> list[Revi
         )
     if outside:
         say(
-            f"{count_of(len(outside), 'photo', 'photos')} of {path} that {photos.name} lacks say "
+            f"{count_of(len(outside), 'photo')} of {path} that {photos.name} lacks say "
             f"nothing of its labels and are left out: {first(outside)}"
         )
     twice = set(repeated([answer.photo for answer in decided]))

@@ -123,7 +123,7 @@ def _names_lines(content: Mapping[str, Any]) -> Iterator[str]:
         unchanged = count_of(len(missing), "class", "classes")
         yield f"{unchanged} unchanged, not in the file: {first(missing)}"
     if unknown := content["unknown"]:
-        rows = count_of(len(unknown), "row", "rows")
+        rows = count_of(len(unknown), "row")
         yield f"{rows} of the file not used, no such class: {first(unknown)}; --json lists all"
     if ignored := content["ignored_columns"]:
         yield f"columns not used: {first(ignored)}"

@@ -41,8 +41,8 @@ def _import_occurrences_command(
         typer.echo(json.dumps({"occurrences": str(out), **asdict(imported)}))
         return
     typer.echo(
-        f"{out}: {count_of(imported.records, 'record', 'records')} of {imported.species:,} species "
-        f"({imported.species_column}) in {count_of(imported.regions, 'cell', 'cells')}"
+        f"{out}: {count_of(imported.records, 'record')} of {imported.species:,} species "
+        f"({imported.species_column}) in {count_of(imported.regions, 'cell')}"
     )
     for reason, count in imported.left_out.items():
         typer.echo(f"left out: {count:,} {reason}")

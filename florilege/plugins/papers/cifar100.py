@@ -143,8 +143,8 @@ def _labels(file: _Pickle, field: str, classes: int) -> list[int]:
         raise DataError(f"{path}: labels must be whole numbers in [0, {classes - 1}]")
     if len(labels) != pictures:
         raise DataError(
-            f"{path}: {count_of(len(labels), 'label', 'labels')} for "
-            f"{count_of(pictures, 'picture', 'pictures')}; unpack the archive again"
+            f"{path}: {count_of(len(labels), 'label')} for "
+            f"{count_of(pictures, 'picture')}; unpack the archive again"
         )
     return labels
 

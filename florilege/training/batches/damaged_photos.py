@@ -54,9 +54,7 @@ def all_named(source: str) -> DataError | None:
 def _counts(damaged: Damaged) -> str:
     """How many photos of which split, such as ``2 pictures of train and 1 picture of val``."""
     numbers = [
-        f"{count_of(len(rows), 'picture', 'pictures')} of {name}"
-        for name, rows in damaged.items()
-        if rows
+        f"{count_of(len(rows), 'picture')} of {name}" for name, rows in damaged.items() if rows
     ]
     return ", ".join(numbers[:-1]) + " and " * (len(numbers) > 1) + numbers[-1]
 

@@ -175,7 +175,7 @@ def unreadable(problems: Sequence[str], split: str) -> UnreadablePictures:
     listed = "\n  ".join(problems[:_SHOWN])
     more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
     return UnreadablePictures(
-        f"{count_of(len(problems), 'picture', 'pictures')} of {split} cannot be read; repair or "
+        f"{count_of(len(problems), 'picture')} of {split} cannot be read; repair or "
         f"remove them (`florilege data check` lists them all):\n  {listed}{more}"
     )
 

@@ -123,7 +123,7 @@ class FrozenBackbone:
             raise unreadable(problems, split.name)
         seconds = time.monotonic() - start
         self.say(
-            f"features of {count_of(len(rows), 'photo', 'photos')} of {split.name} computed in "
+            f"features of {count_of(len(rows), 'photo')} of {split.name} computed in "
             f"{seconds:.0f} s ({60 * len(rows) / seconds:,.0f} a minute), stored in {self.folder}"
         )
 
