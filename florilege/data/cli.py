@@ -29,11 +29,11 @@ app = typer.Typer(
 
 Manifest = Annotated[Path, typer.Option(help="Manifest to write, .csv or .parquet.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-MOST_CLASSES = 40  # rows of the printed table; --json lists all
+_MOST_CLASSES = 40  # rows of the printed table; --json lists all
 _MOST_IN_A_STEP = 10  # where this is one of many steps of `florilege fit`
-LONGEST_CLASS = 50  # characters per line; longer names wrap
+_LONGEST_CLASS = 50  # characters per line; longer names wrap
 PRETRAINED = "timm:tf_efficientnet_lite0"  # the network that is suggested
-MOST_ITEMS = 20  # per warning; errors are listed in full
+_MOST_ITEMS = 20  # per warning; errors are listed in full
 
 
 @app.command("check")
@@ -202,7 +202,7 @@ def _print_report(report: Report) -> None:
     for finding in report.errors:
         _print_finding(console, "[bold red]error[/]", finding, most=len(finding.items))
     for finding in report.warnings:
-        _print_finding(console, "[yellow]warning[/]", finding, most=MOST_ITEMS)
+        _print_finding(console, "[yellow]warning[/]", finding, most=_MOST_ITEMS)
     if not report.errors and not report.warnings:
         console.print("nothing to repair")
 
@@ -225,13 +225,13 @@ def _print_changes(console: Console, report: Report) -> None:
 def _print_classes(report: Report) -> None:
     """Print all classes if there are few, otherwise the rarest."""
     class_ids, title = list(report.counts), ""
-    most = _MOST_IN_A_STEP if is_step() else MOST_CLASSES
+    most = _MOST_IN_A_STEP if is_step() else _MOST_CLASSES
     if len(class_ids) > most:
         title = f"the {most} rarest of {len(class_ids):,} classes; --json lists all"
         class_ids.sort(key=lambda class_id: sum(report.counts[class_id].values()))
         del class_ids[most:]
     table = new_table(("class", *report.rows), words=("class",))
-    table.columns[0].no_wrap, table.columns[0].max_width = False, LONGEST_CLASS
+    table.columns[0].no_wrap, table.columns[0].max_width = False, _LONGEST_CLASS
     for class_id in class_ids:
         counts = (f"{number:,}" for number in report.counts[class_id].values())
         table.add_row(Text(class_id, overflow="fold"), *counts)

@@ -20,7 +20,7 @@ from florilege.tables import Table, read_numbered_table
 CONFIRMED: Final = "confirmed"
 CORRECTED: Final = "corrected"
 UNDECIDED: Final = "undecided"
-ANSWERS: Final = (CONFIRMED, CORRECTED, UNDECIDED)
+_ANSWERS: Final = (CONFIRMED, CORRECTED, UNDECIDED)
 RANDOM: Final = "random"
 _ORDERS: Final = (RANDOM, "doubt", "size")
 COLUMNS: Final = ("photo", "label", "answer", "corrected", "by", "split", "order")
@@ -89,8 +89,8 @@ def answers_of(path: Path, table: Table, lines: Sequence[int]) -> Iterator[Revie
 def _fault(answer: ReviewAnswer) -> str:
     if not answer.photo:
         return "the photo is missing"
-    if answer.answer not in ANSWERS:
-        return f"answer must be {', '.join(ANSWERS[:2])} or {ANSWERS[2]}, got {answer.answer!r}"
+    if answer.answer not in _ANSWERS:
+        return f"answer must be {', '.join(_ANSWERS[:2])} or {_ANSWERS[2]}, got {answer.answer!r}"
     if answer.order not in (*_ORDERS, ""):
         return f"order must be {', '.join(_ORDERS[:2])} or {_ORDERS[2]}, got {answer.order!r}"
     if (answer.answer == CORRECTED) != bool(answer.corrected):

@@ -54,7 +54,7 @@ def with_options(listing: Listing, options: TrainingOptions) -> Listing:
     if options.thins:
         train = train.select_rows(_sample_rows(train.class_ids, train.names, options))
     if options.noise > 0:
-        class_ids = noisy_ids(listing, train, rate=options.noise, seed=options.noise_seed)
+        class_ids = _noisy_ids(listing, train, rate=options.noise, seed=options.noise_seed)
         train = replace(train, noisy_ids=class_ids)
     return replace(listing, splits={**listing.splits, "train": train})
 
@@ -134,7 +134,7 @@ def _held_out_rows(listing: Listing, train: Records, per_class: int) -> list[int
     return [rows[name] for rows, names in samples for name in names]
 
 
-def noisy_ids(listing: Listing, train: Records, *, rate: float, seed: int) -> list[str]:
+def _noisy_ids(listing: Listing, train: Records, *, rate: float, seed: int) -> list[str]:
     """The class ids of ``train`` with noise, one per picture; groups are those of ``listing``.
 
     Each label is drawn anew with probability ``rate``. A noisy label depends only on the seed, the

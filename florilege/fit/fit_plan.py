@@ -17,7 +17,7 @@ from florilege.models.bundle.staging import MANIFEST
 from florilege.run_bundle import Words, calibrate_words, run_step
 from florilege.terminal import command, say, warn
 
-DEFAULT_KS: Final = (1, 2, 3, 5)
+_DEFAULT_KS: Final = (1, 2, 3, 5)
 _WITHOUT_WEIGHTS: Final = ("--recipe", "small-photos")
 """Flags of training without pretrained weights: a small network, on these photos alone."""
 _CHECK: Final = "data check"
@@ -128,7 +128,7 @@ class FitPlan:
                 name for split in listing.splits.values() for name in split.class_ids
             ]  # fmt: skip
         except DataError:
-            return max(DEFAULT_KS)
+            return max(_DEFAULT_KS)
         return len(set(ids))
 
     def _resuming(self, words: Words) -> Words:
@@ -168,4 +168,4 @@ def _default_ks(classes: int) -> str:
         >>> _default_ks(4), _default_ks(5)
         ('1,2,3', '1,2,3,5')
     """
-    return ",".join(str(k) for k in DEFAULT_KS if k <= classes)
+    return ",".join(str(k) for k in _DEFAULT_KS if k <= classes)

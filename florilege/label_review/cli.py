@@ -33,7 +33,7 @@ _review_app = typer.Typer()
 app.add_typer(data_app)
 app.add_typer(_review_app)
 
-PAGE = "review.html"
+_PAGE = "review.html"
 Order = Literal["random", "doubt", "size"]
 _MOST_OPEN = 20  # open photos that are listed; --json lists all
 
@@ -212,9 +212,9 @@ def _write_page(review: _Review, verdicts: Mapping[str, "Verdict"], out: Path) -
     )
     content = page.html().encode()
 
-    with _writing(out / PAGE):
+    with _writing(out / _PAGE):
         out.mkdir(parents=True, exist_ok=True)
-        write_atomic(out / PAGE, content)
+        write_atomic(out / _PAGE, content)
     return len(rows)
 
 
@@ -267,7 +267,7 @@ def _conclude(review: _Review, out: Path, report: Mapping[str, object]) -> None:
     if "photos_on_page" in report:
         photos = count_of(int(str(report["photos_on_page"])), "photo")
         conclude(
-            f"{out / PAGE}: {photos}; open it in a browser, answer, and save the CSV",
+            f"{out / _PAGE}: {photos}; open it in a browser, answer, and save the CSV",
             then=[("data", "review", review.dataset.source, "--answers", "CSV")],
         )
     else:

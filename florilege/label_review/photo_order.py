@@ -26,9 +26,9 @@ from florilege.models.runtime import Runtime
 from florilege.models.session import FEATURES, Session
 from florilege.run_bundle import bundle_folder
 
-SHRINKAGES: Final = (0.1, 0.3, 0.6, 0.9)  # share of the identity in the covariance
+_SHRINKAGES: Final = (0.1, 0.3, 0.6, 0.9)  # share of the identity in the covariance
 # In many dimensions a discriminant is far too sure: the logits are divided by one of these.
-TEMPERATURES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+_TEMPERATURES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 _ROWS_AT_ONCE: Final = 4096
 
 
@@ -59,7 +59,7 @@ def label_probabilities(
         )
     deviation = values.std(axis=0)
     values = (values - values.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
-    grid = np.full((len(SHRINKAGES), len(TEMPERATURES), len(values)), np.nan)
+    grid = np.full((len(_SHRINKAGES), len(_TEMPERATURES), len(values)), np.nan)
     for fold in folds_of(len(values), plants, FOLDS, seed):
         grid[..., fold] = _log_probabilities(values, classes, fold)
     judgeable = ~np.isnan(grid[0, 0])
@@ -73,7 +73,7 @@ def label_probabilities(
 def _log_probabilities(values: NDArray[np.float32], labels: Ints, fold: Bools) -> Floats:
     """Of the labels of a fold by the other photos, ``(shrinkages, temperatures, fold)``."""
     counts = np.bincount(labels[~fold], minlength=labels.max() + 1)
-    result = np.full((len(SHRINKAGES), len(TEMPERATURES), int(fold.sum())), np.nan)
+    result = np.full((len(_SHRINKAGES), len(_TEMPERATURES), int(fold.sum())), np.nan)
     if not counts.any():
         return result
     classes = np.flatnonzero(counts)
@@ -82,14 +82,14 @@ def _log_probabilities(values: NDArray[np.float32], labels: Ints, fold: Bools) -
     own, rows = place[labels[fold]], np.flatnonzero(fold)
     means, covariance = _moments(values[~fold], place[labels[~fold]], counts[classes])
     scale = np.trace(covariance) / len(covariance) or 1.0
-    for index, shrinkage in enumerate(SHRINKAGES):
+    for index, shrinkage in enumerate(_SHRINKAGES):
         shrunk = (1 - shrinkage) * covariance + shrinkage * scale * np.eye(len(covariance))
         weights = np.linalg.solve(shrunk, means.T)  # (dimensions, classes)
         bias = np.log(counts[classes] / counts.sum()) - (means * weights.T).sum(axis=1) / 2
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             block = slice(start, start + _ROWS_AT_ONCE)
             logits = values[rows[block]] @ weights + bias
-            for at, temperature in enumerate(TEMPERATURES):
+            for at, temperature in enumerate(_TEMPERATURES):
                 result[index, at, block] = _of_labels(logits / temperature, own[block])
     return result
 

@@ -22,8 +22,8 @@ from florilege.models.images import ImageError, plain_jpeg
 from florilege.page_files import with_parts
 from florilege.progress import progress
 
-SIDE: Final = 480  # pixels of the longer side: flowers are told apart, and 200 photos take 8 MB
-QUALITY: Final = 70
+_SIDE: Final = 480  # pixels of the longer side: flowers are told apart, and 200 photos take 8 MB
+_QUALITY: Final = 70
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ def _pictures(photos: Split) -> Iterable[dict[str, str]]:
 def _picture(photos: Split, row: int) -> dict[str, str]:
     """The photo as a small JPEG, or why there is none."""
     try:
-        content = plain_jpeg(photos.read(row), side=SIDE, quality=QUALITY)
+        content = plain_jpeg(photos.read(row), side=_SIDE, quality=_QUALITY)
     except (OSError, ImageError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         return {"fault": f"This photo cannot be shown: {reason}"}

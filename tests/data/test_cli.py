@@ -44,8 +44,8 @@ def test_long_warnings_are_cut_and_many_classes_are_summed_up(tmp_path: Path) ->
 def test_what_is_left_out_of_a_long_list_is_counted(
     tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florilege.data.cli.MOST_CLASSES", most)
-    monkeypatch.setattr("florilege.data.cli.MOST_ITEMS", most)
+    monkeypatch.setattr("florilege.data.cli._MOST_CLASSES", most)
+    monkeypatch.setattr("florilege.data.cli._MOST_ITEMS", most)
     one_each = {"a": 1, "b": 1, "c": 1}
     root = write_folder(tmp_path, {"train": one_each, "val": one_each, "test": one_each})
     text = RUNNER.invoke(app, ["check", str(root)]).stdout
@@ -60,7 +60,7 @@ def test_what_is_left_out_of_a_long_list_is_counted(
 def test_a_long_class_name_goes_on_below_and_nothing_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florilege.data.cli.LONGEST_CLASS", 10)
+    monkeypatch.setattr("florilege.data.cli._LONGEST_CLASS", 10)
     names = {"abcdefghij": 2, "klmnopqrstuv": 2}
     root = write_folder(tmp_path, dict.fromkeys(("train", "val", "test"), names))
     lines = RUNNER.invoke(app, ["check", str(root)]).stdout.splitlines()

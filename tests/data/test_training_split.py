@@ -13,7 +13,7 @@ from florilege.data.dataset import Dataset
 from florilege.data.options import TrainingOptions
 from florilege.data.records import Listing, Records
 from florilege.data.sources import open_dataset
-from florilege.data.training_split import _sample_rows, noise_groups, noisy_ids
+from florilege.data.training_split import _noisy_ids, _sample_rows, noise_groups
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo
 from florilege.plugins.papers.plantnet_300k import METADATA, NAMES
@@ -315,7 +315,7 @@ TRAIN = records([list(GROUPS)[row % 7] for row in range(ROWS)])
 
 
 def noisy_labels(train: Records = TRAIN, *, rate: float = 0.3, seed: int = 0) -> list[str]:
-    return noisy_ids(listing(train), train, rate=rate, seed=seed)
+    return _noisy_ids(listing(train), train, rate=rate, seed=seed)
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.2, 0.5, 1.0])
@@ -364,7 +364,7 @@ def test_draws_of_rate_and_class_are_independent() -> None:
     """With one draw for both, a low rate would draw only the first classes of a group."""
     train = records(["a"] * ROWS)
     several = Listing(source="somewhere", splits={"train": train}, groups=GROUPS, order=[*GROUPS])
-    sample = Counter(noisy_ids(several, train, rate=0.1, seed=3))
+    sample = Counter(_noisy_ids(several, train, rate=0.1, seed=3))
     assert min(sample[name] for name in "bcd") > 0.7 * ROWS * 0.1 / 4
 
 

@@ -5,8 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 from florilege.label_review.photo_order import (
-    SHRINKAGES,
-    TEMPERATURES,
+    _SHRINKAGES,
+    _TEMPERATURES,
     _log_probabilities,
     label_probabilities,
 )
@@ -83,10 +83,10 @@ def test_the_heads_are_normal_densities_with_a_common_covariance() -> None:
     means = [others[own == c].mean(axis=0) for c in range(3)]
     rest = [x - means[c] for x, c in zip(others, own, strict=True)]
     covariance = sum(np.outer(each, each) for each in rest) / len(rest)
-    for index, shrinkage in enumerate(SHRINKAGES):
+    for index, shrinkage in enumerate(_SHRINKAGES):
         round_part = shrinkage * np.trace(covariance) / 4 * np.eye(4)
         inverse = np.linalg.inv((1 - shrinkage) * covariance + round_part)
-        for at, temperature in enumerate(TEMPERATURES):
+        for at, temperature in enumerate(_TEMPERATURES):
             expected = []
             for x, label in zip(values[fold].astype(np.float64), labels[fold], strict=True):
                 log_density = [

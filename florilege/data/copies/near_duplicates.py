@@ -32,7 +32,7 @@ _FREQUENCIES: Final = 8  # along each side; with the lowest one they are 64 bits
 # other photos 27 differ by 12 bits at most. More bits would mean many more pairs to look at.
 MOST_BITS: Final = 12
 # The same photos agree by .956 or more, the most similar others, a second apart, by .919.
-LEAST_AGREEMENT: Final = 0.94
+_LEAST_AGREEMENT: Final = 0.94
 _PAIRS_AT_ONCE: Final = 2**22
 _SCALES: Final = tuple(1 + step / 100 for step in range(-6, 7))
 _LARGEST_SHIFT: Final = 9  # of LOOK_SIDE pixels
@@ -93,10 +93,10 @@ def close_pairs(ours: Sequence[int], others: Sequence[int]) -> Iterator[tuple[in
 
 def same_photo(one: Picture, other: Picture) -> bool:
     """Whether two pictures, RGB, ``(LOOK_SIDE, LOOK_SIDE, 3)``, show the same photo."""
-    return agreement(one, other) >= LEAST_AGREEMENT
+    return _agreement(one, other) >= _LEAST_AGREEMENT
 
 
-def agreement(one: Picture, other: Picture) -> float:
+def _agreement(one: Picture, other: Picture) -> float:
     """The correlation of the details of two pictures, in [-1, 1], where they fit best.
 
     Both are RGB, ``(LOOK_SIDE, LOOK_SIDE, 3)``. One may be a crop of the other, so several scales

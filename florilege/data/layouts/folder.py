@@ -26,7 +26,7 @@ IMAGENET_PLACE: Final = (
     "the photos of ImageNet (ILSVRC 2012) are at image-net.org, after registration"
 )
 # From the Kaggle challenge, Caffe and ImageNet itself.
-NAME_TABLES: Final = ("LOC_synset_mapping.txt", "synset_words.txt", "words.txt")
+_NAME_TABLES: Final = ("LOC_synset_mapping.txt", "synset_words.txt", "words.txt")
 _WORDNET_ID = re.compile(r"n\d{8}")
 _UNSORTED = re.compile(r"\w+[/\\]ILSVRC2012_val_\d{8}\.JPEG")
 
@@ -58,7 +58,7 @@ def list_images(root: Path, source: str) -> Listing | None:
     return replace(
         listing,
         class_infos=update_class_infos(wordnet_names(ids, root), listing.class_infos),
-        ignored=[name for name in listing.ignored if name not in NAME_TABLES],
+        ignored=[name for name in listing.ignored if name not in _NAME_TABLES],
         published=IMAGENET_PLACE,
     )
 
@@ -139,7 +139,7 @@ def wordnet_names(ids: Iterable[str], *folders: Path) -> dict[str, ClassInfo]:
     names "crane" and "bird". If several classes are called crane, it is "crane (n02012849)".
     Raises `DataError` if the table is not in UTF-8.
     """
-    tables = (folder / name for folder in folders for name in NAME_TABLES)
+    tables = (folder / name for folder in folders for name in _NAME_TABLES)
     table = next(filter(Path.is_file, tables), None)
     names_of, known_ids = dict[str, tuple[str, ...]](), set(ids)
     for line in read_lines(table) if table else ():

@@ -9,10 +9,10 @@ from PIL import Image
 
 from florilege.data.checks import check
 from florilege.data.copies.near_duplicates import (
-    LEAST_AGREEMENT,
+    _LEAST_AGREEMENT,
     LOOK_SIDE,
     MOST_BITS,
-    agreement,
+    _agreement,
     close_pairs,
     look_at,
     visual_hash,
@@ -65,18 +65,18 @@ def test_a_photo_in_other_bytes_agrees_with_itself(how: str) -> None:
         image = scene(seed)
         one, other = encoded(image), changed(image, how)
         assert bits_apart(one, other) <= MOST_BITS
-        assert agreement(look_at(one), look_at(other)) >= LEAST_AGREEMENT
+        assert _agreement(look_at(one), look_at(other)) >= _LEAST_AGREEMENT
 
 
 def test_another_photo_of_the_same_leaves_does_not() -> None:
     for seed in range(5):
         one, other = encoded(scene(seed)), encoded(scene(seed, moved=6.0))
-        assert agreement(look_at(one), look_at(other)) < LEAST_AGREEMENT - 0.1
+        assert _agreement(look_at(one), look_at(other)) < _LEAST_AGREEMENT - 0.1
 
 
 def test_flat_pictures_agree_with_nothing() -> None:
     flat = np.full((LOOK_SIDE, LOOK_SIDE, 3), 200, dtype=np.uint8)
-    assert agreement(flat, flat) == 0.0
+    assert _agreement(flat, flat) == 0.0
 
 
 def test_close_pairs_are_those_of_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege.data.layouts.folder import NAME_TABLES, list_folder
+from florilege.data.layouts.folder import _NAME_TABLES, list_folder
 from florilege.data.sources import list_source, open_dataset
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, ClassTable
@@ -66,7 +66,7 @@ def _imagenet(root: Path) -> Path:
     return write_folder(root, {"train": counts, "val": dict.fromkeys(counts, 1)})
 
 
-@pytest.mark.parametrize("name", NAME_TABLES)
+@pytest.mark.parametrize("name", _NAME_TABLES)
 def test_a_small_table_beside_the_splits_names_the_classes(tmp_path: Path, name: str) -> None:
     root = _imagenet(tmp_path)
     text = TABLE.replace(" ", "\t", 1) if name == "words.txt" else TABLE
@@ -86,7 +86,7 @@ def test_a_class_table_comes_before_it_and_may_do_without(tmp_path: Path) -> Non
     (root / "classes.csv").write_text(f"class_id,scientific_name\n{FISH},Tinca tinca\n{CRANE},\n")
     names = [each.scientific_name for each in open_dataset(str(root)).classes]
     assert names == ["Tinca tinca", CRANE, MACHINE]
-    (root / NAME_TABLES[0]).write_text(TABLE)
+    (root / _NAME_TABLES[0]).write_text(TABLE)
     fish, crane, _ = open_dataset(str(root)).classes
     assert (fish.scientific_name, fish.common_names["en"][0]) == ("Tinca tinca", "tench")
     assert crane.scientific_name == f"crane ({CRANE})"
@@ -108,16 +108,20 @@ def test_a_split_that_is_not_there_is_said_where_to_get(tmp_path: Path) -> None:
 
 def test_a_damaged_table_is_named(tmp_path: Path) -> None:
     root = _imagenet(tmp_path)
-    (root / NAME_TABLES[0]).write_bytes(b"n01440764 \xff\n")
+    (root / _NAME_TABLES[0]).write_bytes(b"n01440764 \xff\n")
     with pytest.raises(DataError, match=r"LOC_synset_mapping\.txt is not a text file in UTF-8"):
         open_dataset(str(root))
 
 
 def test_other_folders_are_none_of_imagenet(tmp_path: Path) -> None:
     root = write_folder(tmp_path, {"train": {FISH: 1, "rosa": 1}})
-    (root / NAME_TABLES[0]).write_text(TABLE)
+    (root / _NAME_TABLES[0]).write_text(TABLE)
     listing = list_source(str(root))
-    assert (listing.published, listing.class_infos, listing.ignored) == (None, {}, [NAME_TABLES[0]])
+    assert (listing.published, listing.class_infos, listing.ignored) == (
+        None,
+        {},
+        [_NAME_TABLES[0]],
+    )
 
 
 @pytest.mark.parametrize("other", [NFD, "Rosa  canina", "Rosa canina ", "Rosa\u00a0canina"])
