@@ -59,7 +59,8 @@ def _check_command(
         _print_report(report)
     if report.errors:
         kinds = count_of(len(report.errors), "kind of error", "kinds of errors")
-        raise DataError(f"{source}: {kinds}, listed above; repair them and check again")
+        then = "give the same command again" if is_step() else "check again"
+        raise DataError(f"{source}: {kinds}, listed above; repair or remove the files, then {then}")
     if not as_json and {"train", "val"} <= report.rows.keys():
         conclude(then=[_train_on(source)])
 

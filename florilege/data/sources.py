@@ -10,7 +10,7 @@ from florilege.data.corrections import with_corrections
 from florilege.data.dataset import Dataset, split_name
 from florilege.data.flora import list_flora
 from florilege.data.flora import renderer as flora_drawing
-from florilege.data.layouts.folder import list_images
+from florilege.data.layouts.folder import SUFFIXES, list_classes, list_images
 from florilege.data.layouts.image_lists import list_inaturalist, list_lists
 from florilege.data.layouts.manifest import list_manifest
 from florilege.data.options import FloraOptions, TrainingOptions, parse_options
@@ -20,6 +20,7 @@ from florilege.errors import DataError
 from florilege.hooks import data_layouts
 from florilege.models.classes import ClassTable
 from florilege.suggestions import did_you_mean, nearest, nearest_paths
+from florilege.terminal import command
 
 
 class OwnPictures(NamedTuple):
@@ -115,16 +116,27 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
     if listing is not None:
         return listing
     if path.is_dir():
-        raise DataError(
-            f"{source} holds no folder train, val or test; --data takes {accepted()}. "
-            "`florilege data split` makes a manifest from a folder of class folders"
-        )
+        raise DataError(f"{source} holds no folder train, val or test; {_remedy(path, source)}")
     if path.exists():
         raise DataError(
             f"{source} is neither a .csv nor a .parquet file; --data takes {accepted()}"
         )
     near = did_you_mean([*nearest(source, ["flora"]), *nearest_paths(path)])
-    raise DataError(f"no such file or folder: {source}; --data takes {accepted()}{near}")
+    remedy = near or f"; --data takes {accepted()}"
+    raise DataError(f"no such file or folder: {source}{remedy}")
+
+
+def _remedy(path: Path, source: str) -> str:
+    """What to do with a folder that is no data set."""
+    others = list[str]()
+    if list_classes(path, path, others).names:
+        return (
+            f"split its photos with {command('data', 'split', source, '--out', 'photos.csv')}, or "
+            f"let {command('fit', source)} do everything"
+        )
+    if any(Path(name).suffix.lower() in SUFFIXES for name in others):
+        return "sort its photos into one folder for each species, and name the folder of these"
+    return f"--data takes {accepted()}"
 
 
 def own_pictures(source: str) -> OwnPictures | None:

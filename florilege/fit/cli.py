@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from florilege.data.options import parse_options
-from florilege.errors import BundleError
+from florilege.errors import BundleError, UsageError
 from florilege.fit.fit_plan import FitPlan, training_words
+from florilege.suggestions import did_you_mean, nearest_paths
 from florilege.terminal import command, conclude, say
 
 app = typer.Typer(add_completion=False, help="Photos to a calibrated bundle in one command.")
@@ -55,6 +56,10 @@ def _fit_command(
     on two cores. Every step is one of the other commands and is printed whole. The same command
     again continues, or says what is there.
     """
+    # Training reports it too, but only after every photo has been read.
+    if weights not in (None, "none", "pretrained") and not Path(weights).is_file():
+        near = did_you_mean(nearest_paths(Path(weights)))
+        raise UsageError(f"--weights {weights}: no such file{near}")
     folder = out or _folder_of(photos)
     say(
         f"from {photos} to prediction sets in {folder}: check, train, export, calibrate, evaluate. "

@@ -10,7 +10,7 @@ from florilege.data.options import is_flora
 from florilege.data.records import Listing
 from florilege.data.sources import list_source
 from florilege.data.splits import pictures_of
-from florilege.errors import DataError
+from florilege.errors import DataError, UsageError
 from florilege.files import write_atomic
 from florilege.models.bundle.bundle import CALIBRATION
 from florilege.models.bundle.staging import MANIFEST
@@ -69,11 +69,13 @@ class FitPlan:
         are split once they are checked.
 
         Raises:
+            UsageError: Other photos, or another split of them, were used in this folder.
             FlorilegeError: As `run_step`.
         """
         journal = self.out / _JOURNAL
         lines = journal.read_text("utf-8").splitlines() if journal.is_file() else []
         steps = list(self._steps())
+        self._refuse_other_photos(lines, command(*steps[0].words))
         finished = 0
         while finished < min(len(steps), len(lines)) and steps[finished].is_done(lines[finished]):
             finished += 1
@@ -88,6 +90,17 @@ class FitPlan:
             lines.append(command(*step.words))
             self.out.mkdir(parents=True, exist_ok=True)
             write_atomic(journal, "".join(f"{line}\n" for line in lines).encode())
+
+    def _refuse_other_photos(self, lines: Sequence[str], first: str) -> None:
+        """Refuse a folder whose first command was not ``first``.
+
+        The splits of another call are what its model was measured on: they are never drawn anew.
+        """
+        if lines and lines[0] != first:
+            raise UsageError(
+                f"{self.out} was made by another call, whose first command was `{lines[0]}`, not "
+                f"`{first}`: choose another --out, or delete that folder"
+            )
 
     def _steps(self) -> Iterator[_Step]:
         listing = _listing(self.source)

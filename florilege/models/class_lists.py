@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from florilege.errors import DataError, UsageError, repeated
-from florilege.suggestions import nearest
+from florilege.suggestions import did_you_mean, nearest, nearest_paths
 
 if TYPE_CHECKING:  # the class table needs pydantic, the records of calibrations do not
     from florilege.models.classes import ClassTable
@@ -101,6 +101,9 @@ def list_files(word: str) -> list[tuple[str, Path]]:
 def _ids(path: Path) -> list[str]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError as error:
+        near = did_you_mean(nearest_paths(path))
+        raise DataError(f"no list and no file is named {path}{near}") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

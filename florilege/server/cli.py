@@ -119,7 +119,7 @@ def predict(
     observations, skipped = find_photos(paths, sys.stdin or (), batch.group_by)
     if skipped:
         say(
-            f"skipped {len(skipped)} files without an image extension, "
+            f"files skipped because they are not named like pictures: {len(skipped):,}, "
             f"such as {display_path(skipped[0])}"
         )
     if not observations:

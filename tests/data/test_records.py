@@ -39,7 +39,7 @@ def test_an_empty_or_missing_split_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="picture"):
         open_dataset(str(root))
     assert len(open_dataset(str(root), splits=["train"]).split("train")) == 2
-    with pytest.raises(DataError, match="split"):
+    with pytest.raises(DataError, match="it has: train, val; draw splits with"):
         open_dataset(str(root), splits=["test"])
 
 

@@ -11,8 +11,11 @@ from tests.data.pictures import write_folder
     ("source", "message"),
     [
         ("nowhere", "no such file or folder: nowhere; --data takes .* manifest"),
+        ("clases", "no such file or folder: clases; did you mean classes\\?$"),
+        ("classes/a", "one folder for each species"),
+        ("empty", "holds no folder train, val or test; --data takes"),
         ("data.xlsx", "neither"),
-        ("classes", "florilege data split"),
+        ("classes", "data split classes --out photos.csv, or let florilege fit classes do"),
         ("", "source"),  # not the current folder
         ("x" * 5000, "cannot be read"),
     ],
@@ -22,6 +25,7 @@ def test_what_is_no_data_set_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.xlsx").write_bytes(b"x")
+    (tmp_path / "empty").mkdir()
     write_folder(tmp_path / "classes", {"": {"a": 1, "b": 1}})
     with pytest.raises(DataError, match=message):
         open_dataset(source)

@@ -79,7 +79,7 @@ def test_an_old_word_elsewhere_is_a_value() -> None:
     assert hints == []
     assert "unexpected extra argument" in errors[0]
     result = CliRunner().invoke(cli.app, ["bundle", "inspect", "names"])
-    assert "\nerror: names is not a bundle" in result.stderr
+    assert "\nerror: no such bundle: names" in result.stderr
 
 
 def test_the_help_has_the_new_words_alone() -> None:

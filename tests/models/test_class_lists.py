@@ -75,7 +75,7 @@ def test_a_file_that_is_no_list_is_refused(
 
 
 def test_a_file_that_is_not_there_and_a_name_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    assert "cannot be read: No such file" in refusal(tmp_path / "nowhere.txt")
+    assert "no list and no file is named" in refusal(tmp_path / "nowhere.txt")
     assert "cannot be read: Is a directory" in refusal(tmp_path)
     file = written(tmp_path / "a", "3")
     for name in ("", " a", "a\n", "../a", "a/b", "/a", ".a", "x" * (LONGEST_NAME + 1)):

@@ -93,13 +93,21 @@ class BundleFolder:
         try:
             return read_json(Manifest, file.read_bytes(), file)
         except (FileNotFoundError, NotADirectoryError) as error:
-            near = "" if self.path.exists() else did_you_mean(nearest_paths(self.path))
-            raise BundleError(
-                f"{self.path} is not a bundle because it has no {MANIFEST}:"
-                f" make one with `florilege export RUN --out BUNDLE`{near}"
-            ) from error
+            raise BundleError(self._without_manifest()) from error
         except OSError as error:
             raise BundleError(f"{file} cannot be read: {error.strerror}") from error
+
+    def _without_manifest(self) -> str:
+        """The message where there is no ``bundle.json``."""
+        if not self.path.exists():
+            return f"no such bundle: {self.path}{did_you_mean(nearest_paths(self.path))}"
+        message = f"{self.path} is not a bundle because it has no {MANIFEST}"
+        if (inner := self.path / "bundle").is_dir():  # of a run, or of `florilege fit`
+            return message + did_you_mean([str(inner)])
+        return (
+            f"{message}: make one of photos with `florilege fit PHOTOS`, of a run with "
+            "`florilege export RUN --out BUNDLE`"
+        )
 
     def find_file(self, name: str, digest: str) -> Path:
         """Path of the file with this SHA-256, under its own or its staging name.

@@ -179,7 +179,7 @@ class ClassLists:
         if query.list is not None and listed is None:
             names = sorted(self.by_name)
             detail = f"no list is named {query.list[:80]!r}"
-            detail += "" if names else "; this server has no lists"
+            detail += "" if names else "; there are no lists"
             raise Problem(Code.UNKNOWN_LIST, detail, allowed=names)
         if query.only is None:
             return listed

@@ -50,8 +50,22 @@ def test_weights_that_cannot_be_fetched_can_be_brought(
         (tmp_path / "photos" / name).mkdir(parents=True)
         (tmp_path / "photos" / name / "0.jpg").touch()
     monkeypatch.setattr(fit_plan, "run_step", step)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "w.pt").touch()
     result = call(cli.app, "fit", tmp_path / "photos", "--out", tmp_path / "out", *flags)
     assert result.exit_code == 4
     assert "error: the pretrained weights could not be downloaded" in result.stderr
     assert (f"florilege fit {tmp_path / 'photos'} --weights FILE" in result.stderr) == hints
     assert (f"florilege fit {tmp_path / 'photos'} --weights none" in result.stderr) == hints
+
+
+def test_a_file_of_weights_that_is_missing_is_reported_before_any_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lite0.safetensors").touch()
+    steps = Steps(monkeypatch)
+    result = call(cli.app, "fit", DATA, "--out", "out", "--weights", "lite.safetensors")
+    assert result.exit_code == 2
+    assert "no such file; did you mean lite0.safetensors?" in result.stderr
+    assert steps.lines == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from florilege.errors import BundleError
+from florilege.errors import BundleError, UsageError
 from florilege.fit import fit_plan
 from florilege.fit.fit_plan import FitPlan, training_words
 from florilege.run_bundle import Words
@@ -149,6 +149,19 @@ def test_photos_that_a_check_refused_are_split_again_once_they_are_mended(
     plan_of(photos, runner).carry_out()
     assert [line.split()[1] for line in runner.take()[:2]] == ["split", "check"]
     plan_of(photos, runner).carry_out()
+    assert runner.take() == []
+
+
+def test_a_folder_of_other_photos_or_another_split_is_left_as_it_is(
+    tmp_path: Path, runner: Runner
+) -> None:
+    photos = folders(tmp_path / "photos", "rose", "violet", "daisy")
+    plan_of(photos, runner).carry_out()
+    runner.take()
+    others = folders(tmp_path / "others", "rose", "violet")
+    for plan in (plan_of(others, runner), plan_of(photos, runner, seed=1)):
+        with pytest.raises(UsageError, match="--out"):
+            plan.carry_out()
     assert runner.take() == []
 
 

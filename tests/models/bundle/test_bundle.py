@@ -123,11 +123,21 @@ def test_a_newer_schema_asks_for_an_upgrade(bundle: Bundle) -> None:
         open_bundle(bundle.path)
 
 
-@pytest.mark.parametrize("place", ["absent", "empty", "file"])
-def test_what_is_no_bundle_says_how_to_make_one(tmp_path: Path, place: str) -> None:
-    (tmp_path / "empty").mkdir()
+@pytest.mark.parametrize(
+    ("place", "remedy"),
+    [
+        ("fitt", "no such bundle: .*fitt; did you mean .*fit"),
+        ("absent", "no such bundle: .*absent$"),
+        ("photos", "florilege fit PHOTOS.*florilege export RUN"),
+        ("file", "export"),
+        ("fit", "fit is not a bundle .*; did you mean .*fit/bundle"),
+    ],
+)
+def test_what_is_no_bundle_says_what_to_do(tmp_path: Path, place: str, remedy: str) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "fit" / "bundle").mkdir(parents=True)
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(BundleError, match="export"):
+    with pytest.raises(BundleError, match=remedy):
         open_bundle(tmp_path / place)
 
 

@@ -278,5 +278,5 @@ def test_unknown_names_are_listed_with_similar_ones(record: CalibrationRecord) -
     with raises_problem(Code.INVALID_PARAMETER, match="it names no class"):
         ask_listed(record, logits(), only=[])
     none = replace(record, lists=(), tables=tuple(t for t in record.tables if t.view.list is None))
-    with raises_problem(Code.UNKNOWN_LIST, match="this server has no lists"):
+    with raises_problem(Code.UNKNOWN_LIST, match="there are no lists"):
         ask_listed(none, logits(), list="heath")

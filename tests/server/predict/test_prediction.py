@@ -56,7 +56,7 @@ def test_folders_are_searched_in_order_and_skipped_files_are_reported(
     result = run(bundle, photos, "--format", "jsonl")
     names = [str(Path(one["path"]).relative_to(photos)) for one in lines(result)]
     assert names == ["0.png", "1.png", "2.png", "3.png", str(Path("more") / "4.PNG")]
-    assert "skipped 1 files" in result.stderr
+    assert "not named like pictures: 1, such as" in result.stderr
     assert "notes.txt" in result.stderr
 
 
