@@ -13,8 +13,7 @@ import yaml
 
 from florilege.errors import BundleError, DataError, FlorilegeError, UsageError, install_hint
 from florilege.hooks import local_bundle
-from florilege.models.bundle.bundle import CALIBRATION
-from florilege.models.bundle.staging import MANIFEST
+from florilege.models.bundle import CALIBRATION, MANIFEST
 from florilege.models.runtime import RuntimeName, silence_telemetry
 from florilege.terminal import STEP, command, print_command, say
 

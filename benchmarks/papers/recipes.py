@@ -32,7 +32,7 @@ import florilege.training.train
 from benchmarks.papers.synthetic_layouts import CLASSES, COPIES, pool
 from florilege.plugins.papers.published import PAPERS, cost_of
 from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
-from florilege.training.batches.decoded_pictures import PictureDataset
+from florilege.training.batches.run_photos import PictureDataset
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.loop import history

@@ -31,9 +31,8 @@ from florilege.data.dataset import Dataset, Split
 from florilege.data.flora import Flora
 from florilege.data.flora.species import flora_classes
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.training.frozen.feature_store import Features
-from florilege.training.network import start
-from florilege.training.objective import head_of, make_objective
+from florilege.training.batches.data_loader import Features
+from florilege.training.network import head_of, make_objective, start
 
 LOSSES: Final = (
     "cross_entropy",

@@ -24,19 +24,17 @@ from florilege.calibration.rules.rules import average_k
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind, scores
 from florilege.data.dataset import Dataset
 from florilege.data.sources import open_dataset
-from florilege.models.backbones import Network
-from florilege.models.backbones.weights import open_weights, warm_start
+from florilege.models.backbones import Network, open_weights, warm_start
 from florilege.models.heads import build_head, by_head
+from florilege.training.batches.data_loader import Features
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.device import choose
-from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.features import FrozenBackbone, HeadOnFeatures
 from florilege.training.frozen.head_solver import DECAYS as DECAYS
 from florilege.training.frozen.head_solver import choose as choose_decay
 from florilege.training.frozen.head_solver import solutions
-from florilege.training.network import seeded, start
-from florilege.training.objective import Objective, head_of
+from florilege.training.network import Objective, head_of, seeded, start
 from florilege.training.preparation import frozen_backbone
 
 SIZES: Final = (1, 2, 3, 5)

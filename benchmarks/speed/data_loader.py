@@ -19,7 +19,7 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from florilege.training.batches.augment import DRAWS, augment
-from florilege.training.batches.decoded_pictures import (
+from florilege.training.batches.run_photos import (
     PictureCache,
     decode_for_training,
     training_side,

@@ -26,7 +26,7 @@ import numpy as np
 from PIL import Image
 
 from florilege.calibration.record.record_file import read_record
-from florilege.models.bundle.bundle import CALIBRATION, REFERENCE, open_bundle
+from florilege.models.bundle import CALIBRATION, REFERENCE, open_bundle
 from florilege.processes.connections import bind
 
 MIB = 2**20

@@ -34,8 +34,8 @@ from florilege.calibration.rejection.rejection_rule import (
 from florilege.calibration.scores import logsumexp, scores
 from florilege.data.sources import open_dataset
 from florilege.models.runtime import silence_telemetry
+from florilege.training.batches.data_loader import Features
 from florilege.training.configuration import resolve
-from florilege.training.frozen.feature_store import Features
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]

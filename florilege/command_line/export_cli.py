@@ -10,8 +10,7 @@ import typer
 
 from florilege.errors import UsageError, install_hint
 from florilege.hooks import MARKER, export_targets
-from florilege.models.bundle.bundle import CALIBRATION
-from florilege.models.bundle.staging import MANIFEST
+from florilege.models.bundle import CALIBRATION, MANIFEST
 from florilege.suggestions import suggestion
 from florilege.terminal import conclude, print_result, say
 

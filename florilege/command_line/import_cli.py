@@ -14,8 +14,7 @@ from rich.table import Table
 from florilege.data.dataset import SPLITS, split_name
 from florilege.data.layouts.class_file import read_classes
 from florilege.errors import UsageError, install_hint
-from florilege.models.bundle import Bundle, reserved
-from florilege.models.bundle.bundle import CALIBRATION
+from florilege.models.bundle import CALIBRATION, Bundle, reserved
 from florilege.models.classes import ClassTable
 from florilege.models.imported.imported_model import (
     NO_SPLIT,
@@ -24,7 +23,7 @@ from florilege.models.imported.imported_model import (
     write_imported,
 )
 from florilege.models.imported.signature import Description, read_description
-from florilege.models.thumbnails import pack, read_thumbnails
+from florilege.models.reference_pictures import pack_thumbnails, read_thumbnails
 from florilege.terminal import say
 
 app = typer.Typer(add_completion=False, help="Make a bundle from a network trained elsewhere.")
@@ -130,7 +129,7 @@ def _read_classes(model: str, path: Path | None) -> tuple[ClassTable, bytes]:
     class_file = read_classes(path)
     table = ClassTable(tuple(class_file.classes.values()))
     pictures = read_thumbnails(str(path), class_file.thumbnails)
-    return table, pack(table, pictures) if pictures else b""
+    return table, pack_thumbnails(table, pictures) if pictures else b""
 
 
 def _is_onnx(model: str) -> bool:

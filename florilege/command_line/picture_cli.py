@@ -10,7 +10,7 @@ from florilege.calibration.commands import AsJson, BundlePath
 from florilege.calibration.commands.bundle_cli import app as bundle_app
 from florilege.data.layouts.class_file import read_pictures
 from florilege.errors import first
-from florilege.models.bundle.bundle import set_pictures
+from florilege.models.bundle import set_pictures
 from florilege.models.reference_pictures import MOST
 from florilege.terminal import conclude, say
 

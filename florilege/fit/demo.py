@@ -126,8 +126,7 @@ def _flowers102(folder: Path, backbone: str, weights: str, *, ask: bool) -> Path
     # Here, because torch takes seconds; photos that are there need none.
     from torchvision.datasets import Flowers102
 
-    from florilege.models.backbones import architecture
-    from florilege.models.backbones.weights import open_weights
+    from florilege.models.backbones import architecture, open_weights
 
     size = architecture(backbone).megabytes if weights == _PRETRAINED else None
     network = f", and {size:.0f} MB of weights of {backbone} unless cached" if size else ""

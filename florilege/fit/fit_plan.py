@@ -12,8 +12,7 @@ from florilege.data.sources import list_source
 from florilege.data.splits import pictures_of
 from florilege.errors import DataError, UsageError
 from florilege.files import write_atomic
-from florilege.models.bundle.bundle import CALIBRATION
-from florilege.models.bundle.staging import MANIFEST
+from florilege.models.bundle import CALIBRATION, MANIFEST
 from florilege.run_bundle import Words, calibrate_words, run_step
 from florilege.terminal import command, say, warn
 

@@ -23,8 +23,7 @@ from torch import Tensor, nn
 
 from florilege.errors import BundleError
 from florilege.models.backbones import Network
-from florilege.models.float32 import exact_float32
-from florilege.models.heads import output_names
+from florilege.models.heads import exact_float32, output_names
 from florilege.models.images import Preprocess
 from florilege.models.onnx_graph import without_origins
 from florilege.models.session import FEATURES

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from florilege.models.bundle.bundle import MODEL
+from florilege.models.bundle import MODEL
 from florilege.models.images import DECODER_VERSION
 from florilege.models.runtime import OPENVINO
 from florilege.models.session import FEATURES, Session

@@ -1,13 +1,14 @@
-"""Pictures of classes to compare a photo with: several of each, in one file of a bundle.
+"""Reference pictures of classes: a thumbnail of each, and several larger ones to compare with.
 
-They are larger than thumbnails, and read one at a time.
+Thumbnails are in one file of a run folder or a bundle, and read at once; the others are in one file
+of a bundle, and read one at a time.
 """
 
 import io
 import json
 import threading
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,14 +18,86 @@ from typing import Final
 from florilege.cores import in_order
 from florilege.errors import BundleError, DataError, first
 from florilege.models.classes import ClassTable, Thumbnail
-from florilege.models.thumbnails import jpeg_or_fault
+from florilege.models.images import plain_jpeg
 from florilege.progress import progress
 
+THUMBNAIL_SIDE: Final = 192  # maximum pixels of the longer side
+# 6.4 KiB per photo at 192 pixels; 256 pixels at quality 80 take twice as much
+_THUMBNAIL_QUALITY: Final = 60
 MOST: Final = 6  # of a class
 SIDE: Final = 480  # pixels of the longer side: hairs of a stem are seen, and a picture has 30 kB
 QUALITY: Final = 70
 MOST_BYTES: Final = 500_000_000  # of all: a bundle is read whole when it is opened
 _INDEX: Final = "index.json"
+
+
+def _jpegs(
+    paths: Sequence[Path], activity: str, *, side: int, quality: int
+) -> Iterator[bytes | str]:
+    """For each picture file an upright JPEG without metadata, or what is wrong with it."""
+    read = partial(_jpeg_or_fault, side=side, quality=quality)
+    with closing(in_order(read, paths)) as results, progress(len(paths), activity) as advance:
+        for result in results:
+            yield result
+            advance()
+
+
+def _jpeg_or_fault(path: Path, *, side: int, quality: int) -> bytes | str:
+    try:
+        return plain_jpeg(path.read_bytes(), side=side, quality=quality)
+    except (OSError, ValueError) as error:  # ValueError: no picture, or a null byte in the name
+        return getattr(error, "strerror", None) or str(error)
+
+
+def read_thumbnails(source: str, files: Mapping[str, Path]) -> dict[str, bytes]:
+    """The thumbnails of picture files, by class id: upright JPEGs without metadata.
+
+    Raises `DataError`, which lists all unusable files; ``source`` is the file that names them.
+    """
+    size = {"side": THUMBNAIL_SIDE, "quality": _THUMBNAIL_QUALITY}
+    jpegs = dict(zip(files, _jpegs([*files.values()], "thumbnails", **size), strict=True))
+    thumbnails = {name: jpeg for name, jpeg in jpegs.items() if isinstance(jpeg, bytes)}
+    if len(thumbnails) < len(files):
+        faults = [
+            f"  {name}: {files[name]}: {fault}"
+            for name, fault in jpegs.items()
+            if isinstance(fault, str)
+        ]
+        raise DataError(
+            f"{source}: {len(faults)} of {len(files)} thumbnails cannot be used; each must be the "
+            "path of a picture relative to the folder of this file:\n" + "\n".join(faults)
+        )
+    return thumbnails
+
+
+def pack_thumbnails(classes: ClassTable, pictures: Mapping[str, bytes]) -> bytes:
+    """The content of ``thumbnails.zip``: the pictures of the classes that have a `Thumbnail`.
+
+    The zip names ``pictures``, given by class id, by position: ``0.jpg``. It is deterministic.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for position, item in enumerate(classes):
+            if item.thumbnail is not None:
+                archive.writestr(zipfile.ZipInfo(f"{position}.jpg"), pictures[item.id])
+    return buffer.getvalue()
+
+
+def unpack_thumbnails(classes: ClassTable, content: bytes) -> dict[str, bytes]:
+    """The pictures of a ``thumbnails.zip`` by class id.
+
+    Raises `BundleError` if it is damaged, or does not belong to these classes.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            _refuse_compressed(archive)
+            return {
+                item.id: archive.read(f"{position}.jpg")
+                for position, item in enumerate(classes)
+                if item.thumbnail is not None
+            }
+    except (zipfile.BadZipFile, KeyError, EOFError, RuntimeError) as error:  # last: a password
+        raise BundleError(f"thumbnails.zip is damaged: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -67,21 +140,16 @@ def pack_pictures(source: str, by_class: Mapping[int, Sequence[PictureFile]]) ->
     """
     buffer, faults, index = io.BytesIO(), list[str](), dict[int, list[dict[str, str | None]]]()
     files = [(position, picture) for position, row in by_class.items() for picture in row]
-    read = partial(jpeg_or_fault, side=SIDE, quality=QUALITY)
-    results = in_order(read, [picture.path for _, picture in files])
-    with (
-        zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive,
-        closing(results),
-        progress(len(files), "pictures") as advance,
-    ):
-        for (position, picture), content in zip(files, results, strict=True):
-            if isinstance(content, bytes):
+    paths = [picture.path for _, picture in files]
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        jpegs = _jpegs(paths, "pictures", side=SIDE, quality=QUALITY)
+        for (position, picture), jpeg in zip(files, jpegs, strict=True):
+            if isinstance(jpeg, bytes):
                 row = index.setdefault(position, [])
-                archive.writestr(zipfile.ZipInfo(f"{position}/{len(row)}.jpg"), content)
+                archive.writestr(zipfile.ZipInfo(_name(position, len(row))), jpeg)
                 row.append(asdict(picture.credit))
             else:
-                faults.append(f"{picture.path}: {content}")
-            advance()
+                faults.append(f"{picture.path}: {jpeg}")
         archive.writestr(zipfile.ZipInfo(_INDEX), json.dumps(index, ensure_ascii=False))
     if faults:
         raise DataError(
@@ -136,9 +204,15 @@ def _name(position: int, number: int) -> str:
 
 
 def _check(archive: zipfile.ZipFile, counts: Mapping[int, int]) -> None:
-    """Raise `BadZipFile` if a picture is missing, or compressed: it may be a bomb."""
+    """Raise `BadZipFile` if a picture is missing or compressed."""
     names = {_name(position, number) for position, n in counts.items() for number in range(n)}
     if missing := names.difference(archive.namelist()):
         raise zipfile.BadZipFile(f"it lacks {min(missing)}")
-    if any(info.compress_type for info in archive.infolist()):
-        raise zipfile.BadZipFile("it is compressed")
+    _refuse_compressed(archive)
+
+
+def _refuse_compressed(archive: zipfile.ZipFile) -> None:
+    """A compressed picture may be a bomb; ours are stored as they are."""
+    for info in archive.infolist():
+        if info.compress_type != zipfile.ZIP_STORED:
+            raise zipfile.BadZipFile(f"{info.filename} is compressed")

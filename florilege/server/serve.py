@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from starlette.datastructures import State
 
 from florilege.errors import BundleError, DataError, FlorilegeError
-from florilege.models.bundle.staging import MANIFEST, BundleFolder
+from florilege.models.bundle import MANIFEST, BundleFolder
 from florilege.models.class_lists import list_files
 from florilege.processes.connections import address_of
 from florilege.server.answers.pipeline import Pipeline, open_pipeline

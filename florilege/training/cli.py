@@ -74,7 +74,7 @@ def _train_command(
     """
     # Here, because torch takes seconds and --help does without.
     from florilege.training.configuration import resolve
-    from florilege.training.loop.distributed import is_first
+    from florilege.training.distributed import is_first
     from florilege.training.run_folder import RunFolder
     from florilege.training.train import train_run
 

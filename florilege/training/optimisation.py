@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from florilege.models.backbones.layer_groups import depths, not_decayed
+from florilege.models.backbones import depths, not_decayed
 from florilege.training.optimiser_settings import OptimiserConfig, ScheduleConfig
 
 

@@ -1,7 +1,8 @@
-"""What a run needs from its data before the first step, and notes on the data for the user."""
+"""What a run needs from its data before the first step: photos that can be read, facts that all
+processes share, and notes for the user."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -16,13 +17,14 @@ from florilege.data.records import count_of
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from florilege.models.backbones import Network, architecture
+from florilege.models.classes import ClassTable
+from florilege.models.images.damage import damaged_photos, without_rows
+from florilege.models.reference_pictures import pack_thumbnails, read_thumbnails
 from florilege.models.runtime import fastest_float32
-from florilege.models.thumbnails import pack, read_thumbnails
-from florilege.training.batches.decoded_pictures import short_side
+from florilege.training.batches.run_photos import short_side
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute
-from florilege.training.frozen.feature_store import folder_name
-from florilege.training.frozen.features import FrozenBackbone
+from florilege.training.frozen.features import FrozenBackbone, folder_name
 from florilege.training.recipes import RECIPES
 from florilege.training.run_folder import RunFolder
 from florilege.version import own_version
@@ -82,7 +84,9 @@ def _digest(split: Split) -> str:
 def reference_pictures(dataset: Dataset) -> bytes | None:
     """The reference pictures of the classes in one file; None if there are none."""
     files = {item.id: dataset.thumbnails[item.id] for item in dataset.classes if item.thumbnail}
-    return pack(dataset.classes, read_thumbnails(dataset.source, files)) if files else None
+    return (
+        pack_thumbnails(dataset.classes, read_thumbnails(dataset.source, files)) if files else None
+    )
 
 
 def notes_on_validation(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
@@ -146,3 +150,54 @@ def frozen_backbone(
     folder /= folder_name(config.backbone, network.backbone, preprocess, computed_by=computed_by)
     workers = cores() if config.workers is None else config.workers
     return FrozenBackbone(network, preprocess, folder, compute, workers, say, runtime)
+
+
+Damaged = Mapping[str, Mapping[int, str]]
+"""By split the rows of damaged photos, each with its name and the reason."""
+
+
+def find_damaged(dataset: Dataset) -> Damaged:
+    """Read every photo of a data set once."""
+    return {name: damaged_photos(split) for name, split in dataset.splits.items()}
+
+
+def without_damaged(dataset: Dataset) -> tuple[Dataset, list[str]]:
+    """The data set without its damaged photos, and lines for the user that list them."""
+    damaged = find_damaged(dataset)
+    if not any(damaged.values()):
+        return dataset, []
+    splits = {name: without_rows(split, [*damaged[name]]) for name, split in dataset.splits.items()}
+    classes = dataset.classes
+    if (train := splits.get("train")) is not None:
+        counts = np.bincount(train.labels, minlength=len(classes)).tolist()
+        classes = ClassTable(
+            tuple(
+                replace(item, training_count=count)
+                for item, count in zip(classes, counts, strict=True)
+            )
+        )
+    lines = [f"skipped because they cannot be read: {_counts(damaged)}", *_names(damaged)]
+    return replace(dataset, splits=splits, classes=classes), lines
+
+
+def all_named(source: str) -> DataError | None:
+    """The error that names every damaged photo of every split; None if there is none any more."""
+    damaged = find_damaged(open_dataset(source))
+    if not any(damaged.values()):
+        return None
+    return DataError(
+        f"{_counts(damaged)} cannot be read; repair or remove them, or train without them "
+        "(--skip-damaged):\n" + "\n".join(_names(damaged))
+    )
+
+
+def _counts(damaged: Damaged) -> str:
+    """How many photos of which split, such as ``2 pictures of train and 1 picture of val``."""
+    numbers = [
+        f"{count_of(len(rows), 'picture')} of {name}" for name, rows in damaged.items() if rows
+    ]
+    return ", ".join(numbers[:-1]) + " and " * (len(numbers) > 1) + numbers[-1]
+
+
+def _names(damaged: Damaged) -> list[str]:
+    return [f"  {problem}" for rows in damaged.values() for problem in rows.values()]

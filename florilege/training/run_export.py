@@ -9,9 +9,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from florilege.errors import BundleError
-from florilege.models.backbones.architecture import PRETRAINED
-from florilege.models.backbones.provenance import Provenance
-from florilege.models.backbones.weights import load_into, read_weights
+from florilege.models.backbones import PRETRAINED, Provenance, load_into, read_weights
 from florilege.models.bundle import Bundle, reserved, write_bundle
 from florilege.models.classes import ClassTable
 from florilege.models.export import export_onnx
@@ -21,8 +19,7 @@ from florilege.training.config import TrainConfig
 from florilege.training.configuration import to_yaml
 from florilege.training.frozen.head_solver import decays_of
 from florilege.training.loop.history import best_row
-from florilege.training.network import build_network
-from florilege.training.objective import head_of
+from florilege.training.network import build_network, head_of
 from florilege.training.run_folder import RunFolder
 from florilege.training.validation_metric import metric_of
 from florilege.version import installed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from florilege.errors import BundleError, DataError, UsageError
 from florilege.files import LOCK, new_folder_lock
-from florilege.models.backbones.provenance import RECORD, Provenance
+from florilege.models.backbones import RECORD, Provenance
 from florilege.models.classes import ClassTable
 from florilege.models.photo_hashes import PHOTOS
 from florilege.training.config import MAY_CHANGE, TrainConfig
@@ -78,7 +78,7 @@ class RunFolder:
     ) -> None:
         """Write the classes and then ``config.yaml``, which marks the folder as a run.
 
-        ``thumbnails`` is the output of `florilege.models.thumbnails.pack`, if a class has one.
+        ``thumbnails`` is the result of `pack_thumbnails`, if a class has one.
         """
         write(self.classes, classes.to_json().encode())
         if thumbnails is not None:

@@ -11,29 +11,28 @@ from torch import nn
 
 from florilege.data.dataset import Dataset
 from florilege.errors import UsageError
-from florilege.models.backbones.weights import Weights, load_into, open_weights, read_weights
+from florilege.models.backbones import Weights, load_into, open_weights, read_weights
 from florilege.terminal import say
-from florilege.training.batches.damaged_photos import all_named, without_damaged
-from florilege.training.batches.data_loader import Sources, open_sources
-from florilege.training.batches.decoded_pictures import UnreadablePictures
-from florilege.training.batches.run_photos import RunPhotos, numbers_of
+from florilege.training.batches.data_loader import Features, Sources, open_sources
+from florilege.training.batches.run_photos import RunPhotos, UnreadablePictures, numbers_of
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute, choose, exhausted, tuned
-from florilege.training.frozen.feature_store import Features
+from florilege.training.distributed import Ranks, together
 from florilege.training.frozen.features import HeadOnFeatures, threads_for
-from florilege.training.frozen.head_search import search
+from florilege.training.frozen.head_solver import search
 from florilege.training.loop.checkpoint import Position, TrainingState, load, save_weights, write
-from florilege.training.loop.distributed import Ranks, together
 from florilege.training.loop.training_loop import Run, Say
 from florilege.training.network import seeded, start, unfreeze
 from florilege.training.optimisation import rate_share
 from florilege.training.preparation import (
+    all_named,
     facts,
     frozen_backbone,
     notes_on_start,
     notes_on_validation,
     open_data,
     reference_pictures,
+    without_damaged,
 )
 from florilege.training.run_folder import RunFolder
 from florilege.training.validation_metric import metric_of

@@ -12,8 +12,7 @@ from florilege.calibration.record.record_file import read_record
 from florilege.command_line.export_cli import _write_folder, app
 from florilege.errors import BundleError, UsageError
 from florilege.models import onnx_graph
-from florilege.models.bundle import open_bundle
-from florilege.models.bundle.bundle import MODEL, replace_files
+from florilege.models.bundle import MODEL, open_bundle, replace_files
 from florilege.plugins.devices import device_bundle
 from tests.commands import call, error_of
 from tests.plugins.devices.conftest import bundle, photos, runtime

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pillow_heif
 from PIL import Image
 
-from florilege.models.thumbnails import read_thumbnails
+from florilege.models.reference_pictures import read_thumbnails
 
 KINDS = ("jpeg", "png", "webp", "heic", "avif")
 

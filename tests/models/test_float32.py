@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from florilege.models.float32 import exact_float32
+from florilege.models.heads import exact_float32
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ import pytest
 
 from florilege.errors import BundleError, UsageError
 from florilege.models.bundle import Bundle, replace_files
-from florilege.models.openvino_graph import open_in_openvino
 from florilege.models.runtime import Runtime
-from florilege.models.session import Session
+from florilege.models.session import Session, open_in_openvino
 from tests.calibration.small_bundle import SIDE, make_bundle, network
 
 FLOAT32, BF16 = Runtime("openvino", "float32"), Runtime("openvino", "bf16")

@@ -14,8 +14,7 @@ import pytest
 
 from florilege.errors import BundleError, UsageError
 from florilege.models import runtime
-from florilege.models.bundle import Bundle, open_bundle
-from florilege.models.bundle.bundle import MODEL
+from florilege.models.bundle import MODEL, Bundle, open_bundle
 from florilege.models.runtime import open_graph
 from florilege.models.session import (
     FEATURES,

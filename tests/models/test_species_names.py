@@ -2,8 +2,7 @@
 
 import pytest
 
-from florilege.models.classes import ClassInfo, ClassTable
-from florilege.models.species_names import SpeciesNames
+from florilege.models.classes import ClassInfo, ClassTable, SpeciesNames
 
 CLASSES = ClassTable(
     (

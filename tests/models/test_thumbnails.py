@@ -10,7 +10,12 @@ from PIL import Image
 
 from florilege.errors import BundleError, DataError
 from florilege.models.classes import ClassInfo, ClassTable, Thumbnail
-from florilege.models.thumbnails import SIDE, pack, read_thumbnails, unpack
+from florilege.models.reference_pictures import THUMBNAIL_SIDE as SIDE
+from florilege.models.reference_pictures import (
+    pack_thumbnails,
+    read_thumbnails,
+    unpack_thumbnails,
+)
 from tests.models.pictures import encode, scene, stored_for, thumbnail
 
 CLASSES = ClassTable(
@@ -85,13 +90,13 @@ def test_pictures_are_packed_into_the_same_bytes_by_the_position_of_their_class(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pictures = {"y": b"of y", "x": b"of x", "bare": b"not announced", "other": b"?"}
-    content = pack(CLASSES, pictures)
+    content = pack_thumbnails(CLASSES, pictures)
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         assert archive.namelist() == ["0.jpg", "2.jpg"]
         assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_STORED}
-    assert unpack(CLASSES, content) == {"x": b"of x", "y": b"of y"}
+    assert unpack_thumbnails(CLASSES, content) == {"x": b"of x", "y": b"of y"}
     monkeypatch.setattr("time.time", lambda: 2e9)
-    assert pack(CLASSES, {"x": b"of x", "y": b"of y"}) == content
+    assert pack_thumbnails(CLASSES, {"x": b"of x", "y": b"of y"}) == content
 
 
 def _archive(kind: int, *, flags: int = 0, method: int | None = None) -> bytes:
@@ -113,7 +118,7 @@ def _archive(kind: int, *, flags: int = 0, method: int | None = None) -> bytes:
     [
         b"",
         b"no archive",
-        pack(ClassTable(CLASSES.items[:2]), {"x": b""}),
+        pack_thumbnails(ClassTable(CLASSES.items[:2]), {"x": b""}),
         _archive(zipfile.ZIP_DEFLATED),  # a bomb may be no larger than this
         _archive(zipfile.ZIP_STORED, flags=1),  # encrypted
         _archive(zipfile.ZIP_STORED, method=99),
@@ -121,4 +126,4 @@ def _archive(kind: int, *, flags: int = 0, method: int | None = None) -> bytes:
 )
 def test_a_file_that_does_not_fit_the_classes_is_damage(content: bytes) -> None:
     with pytest.raises(BundleError, match=r"thumbnails\.zip is damaged"):
-        unpack(CLASSES, content)
+        unpack_thumbnails(CLASSES, content)

@@ -17,7 +17,7 @@ from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.models.bundle import write_bundle
 from florilege.models.classes import ClassInfo, ClassTable, Thumbnail
 from florilege.models.images import Preprocess
-from florilege.models.thumbnails import pack
+from florilege.models.reference_pictures import pack_thumbnails
 from tests.models.pictures import thumbnail
 
 SIDE = 24
@@ -154,7 +154,7 @@ def plant(folder: Path) -> Path:
         model=network(),
         classes=classes(),
         preprocess=Preprocess(image_size=SIDE),
-        files={"thumbnails.zip": pack(classes(), thumbnails())},
+        files={"thumbnails.zip": pack_thumbnails(classes(), thumbnails())},
     )
     return folder
 

@@ -7,9 +7,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from florilege.errors import BundleError
-from florilege.models.bundle import open_bundle
-from florilege.models.bundle.bundle import replace_files, set_pictures
-from florilege.models.look_alikes import LOOK_ALIKES, look_alikes_file, read_look_alikes
+from florilege.models.bundle import (
+    LOOK_ALIKES,
+    look_alikes_file,
+    open_bundle,
+    read_look_alikes,
+    replace_files,
+    set_pictures,
+)
 from florilege.models.reference_pictures import Credit, PictureFile
 from tests.server import garden
 from tests.server.http_client import open_client

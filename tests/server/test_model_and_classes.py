@@ -15,7 +15,7 @@ from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import RULES
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.classes import ClassTable, Thumbnail
-from florilege.models.thumbnails import pack
+from florilege.models.reference_pictures import pack_thumbnails
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.app import create_app
 from florilege.server.http import cached_responses
@@ -195,7 +195,10 @@ def test_every_class_and_its_picture_are_reached_whatever_its_id(served: Path) -
             )
         )
         view = dict(zip(named, [*pictures, pictures[0]], strict=True))
-        files = {"classes.json": table.to_json().encode(), "thumbnails.zip": pack(table, view)}
+        files = {
+            "classes.json": table.to_json().encode(),
+            "thumbnails.zip": pack_thumbnails(table, view),
+        }
         replace_files(served, files)
         # TestClient decodes a path twice
         with Running(served) as running, httpx.Client(base_url=running.url) as client:

@@ -12,8 +12,7 @@ from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.record.record_file import open_occurrences, read_record
 from florilege.calibration.view import View
 from florilege.errors import BundleError
-from florilege.models.bundle import open_bundle
-from florilege.models.bundle.bundle import OCCURRENCES, replace_files
+from florilege.models.bundle import OCCURRENCES, open_bundle, replace_files
 from florilege.models.occurrences import Place
 from tests.server import garden
 from tests.server.http_client import identify, open_client

@@ -23,7 +23,7 @@ from florilege.training.loop.checkpoint import Position
 from florilege.training.loop.evaluation import ScoreChoice, Validation
 from florilege.training.loop.history import Row, epoch_row
 from florilege.training.loop.training_loop import Run
-from florilege.training.objective import Objective, make_objective
+from florilege.training.network import Objective, make_objective
 from florilege.training.train import TrainResult, train_run
 from florilege.training.validation_metric import Metric
 

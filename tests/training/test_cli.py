@@ -7,7 +7,7 @@ import torch
 
 from florilege.command_line import export_cli
 from florilege.errors import DataError, FlorilegeError, UsageError
-from florilege.models.backbones.weights import read_weights
+from florilege.models.backbones import read_weights
 from florilege.models.bundle import replace_files
 from florilege.training import cli
 from florilege.training.configuration import to_yaml

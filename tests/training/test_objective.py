@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from florilege.errors import UsageError
 from florilege.training import losses
-from florilege.training.objective import _class_weights, head_of
+from florilege.training.network import _class_weights, head_of
 from tests.training.small import small_objective
 
 LABELS = torch.tensor([0, 2, 1, 1])

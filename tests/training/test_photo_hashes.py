@@ -18,9 +18,8 @@ from florilege.data.sources import open_dataset
 from florilege.errors import BundleError
 from florilege.models.bundle import open_bundle
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
-from florilege.training.batches import decoded_pictures as pictures
-from florilege.training.batches.decoded_pictures import hash_photos
-from florilege.training.batches.run_photos import RunPhotos, numbers_of
+from florilege.training.batches import run_photos as pictures
+from florilege.training.batches.run_photos import RunPhotos, hash_photos, numbers_of
 from florilege.training.loop import training_loop
 from florilege.training.run_export import export_run
 from tests.training.small import (

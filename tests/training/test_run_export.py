@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 import florilege.training.run_export
 from florilege.errors import BundleError, UsageError
-from florilege.models.backbones.weights import load_into, read_weights
+from florilege.models.backbones import load_into, read_weights
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.classes import Thumbnail
 from florilege.models.images import Preprocess, load

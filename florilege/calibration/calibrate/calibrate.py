@@ -43,9 +43,17 @@ from florilege.data.dataset import Part, Split, split_name
 from florilege.data.layouts.manifest import photo_places
 from florilege.data.sources import list_source
 from florilege.errors import GateFailed, UsageError
-from florilege.models.bundle.bundle import OCCURRENCES, Bundle, open_bundle, replace_files, reserved
+from florilege.models.bundle import (
+    LOOK_ALIKES,
+    OCCURRENCES,
+    Bundle,
+    PairCounts,
+    look_alikes_file,
+    open_bundle,
+    replace_files,
+    reserved,
+)
 from florilege.models.class_lists import read_lists
-from florilege.models.look_alikes import LOOK_ALIKES, PairCounts, look_alikes_file
 from florilege.models.runtime import OPENVINO, Runtime
 from florilege.models.session import Session
 

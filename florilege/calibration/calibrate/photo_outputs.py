@@ -27,8 +27,7 @@ from florilege.data.records import count_of
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError, first
 from florilege.hooks import cluster
-from florilege.models.bundle import Bundle, open_bundle
-from florilege.models.bundle.bundle import MODEL, Packed, unpacked_bundle
+from florilege.models.bundle import MODEL, Bundle, Packed, open_bundle, unpacked_bundle
 from florilege.models.images import DECODER_VERSION, ImageError, load
 from florilege.models.images.damage import readable
 from florilege.models.output_store import OutputStore, photo_id, store_of

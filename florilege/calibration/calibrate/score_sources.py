@@ -24,9 +24,8 @@ from florilege.calibration.sets import Bools, Floats, Ints
 from florilege.calibration.view import PLAIN, Indices, Scoring, View
 from florilege.data.layouts.manifest import demand_columns
 from florilege.errors import DataError, first
-from florilege.models.classes import ClassTable
+from florilege.models.classes import ClassTable, SpeciesNames
 from florilege.models.occurrences import COLUMNS, Occurrences, Place, PlaceKind, month_of
-from florilege.models.species_names import SpeciesNames
 from florilege.tables import read_table
 
 _FEWEST_PLACES = 100

@@ -36,7 +36,7 @@ from florilege.calibration.scores import DistributionOf
 from florilege.calibration.threshold import threshold_text
 from florilege.calibration.view import PLAIN, Scoring, View
 from florilege.errors import DataError
-from florilege.models.bundle.bundle import open_bundle, replace_files, reserved
+from florilege.models.bundle import open_bundle, replace_files, reserved
 
 FEWEST_REQUESTS = 500
 Requests = Callable[[], Iterator[NDArray[Any]]]

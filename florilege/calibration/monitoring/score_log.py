@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.record import CalibrationRecord
 from florilege.errors import DataError
-from florilege.models.bundle.bundle import MODEL, PREPROCESS, Bundle
+from florilege.models.bundle import MODEL, PREPROCESS, Bundle
 from florilege.models.runtime import Runtime
 
 NAME = "scores-*.jsonl"

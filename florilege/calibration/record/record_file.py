@@ -17,7 +17,7 @@ from florilege.calibration.scores import score_name
 from florilege.calibration.threshold import threshold_text
 from florilege.calibration.view import PLAIN, Setting
 from florilege.errors import BundleError
-from florilege.models.bundle.bundle import (
+from florilege.models.bundle import (
     CALIBRATION,
     MODEL,
     OCCURRENCES,
@@ -25,9 +25,9 @@ from florilege.models.bundle.bundle import (
     OPENVINO_REFERENCE,
     REFERENCE,
     Bundle,
+    BundleFolder,
     open_bundle,
 )
-from florilege.models.bundle.staging import BundleFolder
 from florilege.models.occurrences import Occurrences
 from florilege.models.runtime import RuntimeName
 from florilege.models.session import Session

@@ -1,12 +1,15 @@
-"""Read weights from files and downloads, and load them into a network."""
+"""Weights from files and downloads: where they come from, and how a network takes them."""
 
+import hashlib
+import json
 import pickle
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError
@@ -16,9 +19,59 @@ from torch import Tensor, nn
 from florilege.errors import BundleError, first
 from florilege.models.backbones.architecture import PRETRAINED
 from florilege.models.backbones.known_networks import architecture
-from florilege.models.backbones.provenance import Provenance, provenance_of
 from florilege.models.classes import ClassTable
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes
+
+RECORD: Final = "weights.json"  # in a run folder: the weights that the run started from
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """The weights that a network started from, for its model card."""
+
+    file: str
+    sha256: str
+    licence: str | None  # None if unknown
+    source: str | None = None  # the URL that they were downloaded from
+    made_from: dict[str, Any] | None = None  # the weights that these started from
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+
+def _provenance_of(
+    path: Path, *, licence: str | None = None, source: str | None = None
+) -> Provenance:
+    """The provenance of a file.
+
+    An unknown licence is read from the first line of a ``LICENSE`` beside the file. In a run folder
+    or a bundle, it may also be the licence of the weights that the file started from.
+    """
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    run = _read(path.with_name(RECORD))  # the starting weights of a run, or of a bundle
+    record = run or _read(path.with_name("provenance.json")).get("starting_weights")
+    made_from = record if isinstance(record, dict) and not source else None
+    if licence is None and source is None:
+        licence = _first_line(path.with_name("LICENSE")) or (made_from or {}).get("licence")
+    return Provenance(
+        file=path.name, sha256=sha256, licence=licence, source=source, made_from=made_from
+    )
+
+
+def _first_line(path: Path) -> str | None:
+    with suppress(OSError, UnicodeDecodeError):
+        lines = map(str.strip, path.read_text(encoding="utf-8").splitlines())
+        return next(filter(None, lines), None)
+    return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        content = json.loads(path.read_bytes())
+        return content if isinstance(content, dict) else {}
+    return {}
+
 
 State = Mapping[str, Tensor]
 _INSIDE: Final = ("best.safetensors", "weights.safetensors")  # in a run folder, in a bundle
@@ -68,7 +121,7 @@ def open_weights(weights: str, backbone: str) -> Weights:
         origin=origin,
         state=read_weights(path),
         classes=classes,
-        provenance=provenance_of(path, licence=licence, source=source),
+        provenance=_provenance_of(path, licence=licence, source=source),
         photos=photos,
     )
 

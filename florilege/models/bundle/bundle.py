@@ -30,8 +30,10 @@ from florilege.models.reference_pictures import (
     ReferencePictures,
     in_turn,
     pack_pictures,
+    pack_thumbnails,
+    read_thumbnails,
+    unpack_thumbnails,
 )
-from florilege.models.thumbnails import pack, read_thumbnails, unpack
 
 MODEL: Final = "model.onnx"
 CLASSES: Final = "classes.json"
@@ -92,7 +94,9 @@ class Bundle:
 
     def read_thumbnails(self) -> dict[str, bytes]:
         """The JPEG of each class that has one, by class id."""
-        return unpack(self.classes, self.read(THUMBNAILS)) if self.has(THUMBNAILS) else {}
+        if not self.has(THUMBNAILS):
+            return {}
+        return unpack_thumbnails(self.classes, self.read(THUMBNAILS))
 
     def open_pictures(self) -> ReferencePictures:
         """The reference pictures of the classes; of none if the bundle has no such file."""
@@ -268,7 +272,7 @@ def name_classes(
         classes = ClassTable(tuple(items))
         files = {CLASSES: classes.to_json().encode()}
         if thumbnails:
-            files[THUMBNAILS] = pack(classes, bundle.read_thumbnails() | thumbnails)
+            files[THUMBNAILS] = pack_thumbnails(classes, bundle.read_thumbnails() | thumbnails)
         return replace_files(path, files)
 
 
@@ -311,7 +315,7 @@ def set_pictures(
         classes = ClassTable(tuple(items))
         files = {
             CLASSES: classes.to_json().encode(),
-            THUMBNAILS: pack(classes, bundle.read_thumbnails() | thumbnails),
+            THUMBNAILS: pack_thumbnails(classes, bundle.read_thumbnails() | thumbnails),
             PICTURES: packed,
         }
         return replace_files(path, files)

@@ -14,10 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from florilege.models.images.boxes import Box, Item, boxes, read_items
+from florilege.models.images.boxes import Box, Item, PartCounter, boxes, read_items
 from florilege.models.images.colours import profile_of_boxes, profile_of_png
 from florilege.models.images.item_sizes import largest_size
-from florilege.models.images.parts import PartCounter
 from florilege.models.images.sniff import DamagedImage, Kind, OversizedImage, sniff
 
 _CONTAINERS: Final = frozenset(b"mdia minf stbl".split())

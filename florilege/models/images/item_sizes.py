@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Final
 
-from florilege.models.images.boxes import Item
-from florilege.models.images.parts import PartCounter
+from florilege.models.images.boxes import Item, PartCounter
 from florilege.models.images.sniff import DamagedImage
 
 Size = tuple[int, int]  # width and height in pixels

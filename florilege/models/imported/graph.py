@@ -12,7 +12,7 @@ import onnx
 from onnx import external_data_helper
 
 from florilege.errors import BundleError
-from florilege.models.bundle.staging import sha256_of
+from florilege.models.bundle import sha256_of
 from florilege.models.onnx_files import weight_files
 from florilege.models.runtime import open_graph
 

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from florilege.errors import DataError
-from florilege.models.bundle import Bundle, write_bundle
-from florilege.models.bundle.bundle import THUMBNAILS
+from florilege.models.bundle import THUMBNAILS, Bundle, write_bundle
 from florilege.models.classes import ClassTable
 from florilege.models.images import ImageError, Preprocess, load
 from florilege.models.images.sniff import ENDINGS

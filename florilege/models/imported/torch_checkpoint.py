@@ -8,10 +8,16 @@ import numpy as np
 import torch
 
 from florilege.errors import BundleError, UsageError
-from florilege.models.backbones import Network, architecture, build
-from florilege.models.backbones.architecture import PRETRAINED
+from florilege.models.backbones import (
+    PRETRAINED,
+    Network,
+    Weights,
+    architecture,
+    build,
+    open_weights,
+    warm_start,
+)
 from florilege.models.backbones.timm_networks import PREFIX, TimmNetwork
-from florilege.models.backbones.weights import Weights, open_weights, warm_start
 from florilege.models.classes import SPECIES_NAME, ClassInfo, ClassTable
 from florilege.models.export import export_onnx
 from florilege.models.images import Preprocess

@@ -16,7 +16,7 @@ def export_targets() -> Mapping[str, ExportTarget]:
 
 
 def _export_page(bundle: Path, runtime: Path | None, data: str | None, split: str) -> ExportedFiles:
-    from florilege.models.bundle.bundle import MODEL
+    from florilege.models.bundle import MODEL
     from florilege.plugins.devices.device_bundle import device_bundle
     from florilege.plugins.devices.web_folder import transfer_bytes, web_files
     from florilege.plugins.devices.web_runtime import read_runtime
@@ -30,7 +30,7 @@ def _export_page(bundle: Path, runtime: Path | None, data: str | None, split: st
 
 
 def _export_files(bundle: Path, _: Path | None, data: str | None, split: str) -> ExportedFiles:
-    from florilege.models.bundle.bundle import MODEL
+    from florilege.models.bundle import MODEL
     from florilege.plugins.devices.device_bundle import device_bundle
     from florilege.plugins.devices.mobile_folder import mobile_files
 

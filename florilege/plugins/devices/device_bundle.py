@@ -14,8 +14,7 @@ from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rejection.rejection_rule import DEFAULT_SHARE
 from florilege.calibration.view import PLAIN
 from florilege.errors import UsageError, install_hint
-from florilege.models.bundle import Bundle, open_bundle, replace_files
-from florilege.models.bundle.bundle import MODEL, unpacked_bundle
+from florilege.models.bundle import MODEL, Bundle, open_bundle, replace_files, unpacked_bundle
 from florilege.models.session import Session
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.terminal import say

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.models.bundle.bundle import MODEL
+from florilege.models.bundle import MODEL
 from florilege.models.session import FEATURES, Outputs, Session
 from florilege.plugins.devices.device_pack import PACK, add_arrays, device_pack
 from florilege.server.answers.answer import judge

@@ -9,8 +9,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from florilege.errors import UsageError
-from florilege.models.bundle.bundle import MODEL
-from florilege.models.look_alikes import read_look_alikes
+from florilege.models.bundle import MODEL, read_look_alikes
 from florilege.page_files import HEAD, SERVICE_WORKER, page_files, service_worker
 from florilege.plugins.devices import web_runtime
 from florilege.plugins.devices.device_pack import PACK, add_arrays, device_pack, named_file

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from florilege.errors import DataError, first
-from florilege.models.classes import ClassTable
+from florilege.models.classes import ClassTable, SpeciesNames
 from florilege.models.occurrences import ALL_MONTHS, COLUMNS, MONTHS, cell_name, is_null_island
-from florilege.models.species_names import SpeciesNames
 from florilege.plugins.exchange.darwin_core import ArchiveRecords, Record, open_records
 from florilege.progress import progress
 from florilege.tables import write_table

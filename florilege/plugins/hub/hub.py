@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from florilege.errors import BundleError, UsageError, install_hint
-from florilege.models.bundle.bundle import Bundle, open_bundle
-from florilege.models.bundle.staging import MANIFEST, BundleFolder
+from florilege.models.bundle import MANIFEST, Bundle, BundleFolder, open_bundle
 from florilege.terminal import say
 
 _ADDRESS: Final = re.compile("hf:/{1,2}([^@]+)(?:@(.+))?")  # pathlib makes one slash of two

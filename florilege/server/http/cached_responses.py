@@ -13,7 +13,7 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from florilege.models.look_alikes import read_look_alikes
+from florilege.models.bundle import read_look_alikes
 from florilege.page_files import SERVICE_WORKER, page_files, service_worker
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.bounds import BoundedThread, RecentItems

@@ -18,7 +18,7 @@ from PIL.Image import Image
 
 from florilege.cores import cores
 from florilege.errors import FlorilegeError
-from florilege.models.bundle.bundle import MODEL
+from florilege.models.bundle import MODEL
 from florilege.models.images import Header, load
 from florilege.models.runtime import CPU, CUDA, open_graph
 from florilege.models.session import FixedBatch, Floats, Outputs, Session

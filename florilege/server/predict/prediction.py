@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from florilege.cores import Workers, in_order
 from florilege.errors import DataError, UsageError, first
 from florilege.hooks import cluster
-from florilege.models.bundle.bundle import Packed, unpacked_bundle
+from florilege.models.bundle import Packed, unpacked_bundle
 from florilege.models.images import MAX_BYTES
 from florilege.models.images.sniff import ENDINGS
 from florilege.models.output_store import OutputStore, photo_id, store_of

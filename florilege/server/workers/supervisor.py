@@ -24,7 +24,7 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from florilege.cores import cores
 from florilege.errors import FlorilegeError, UsageError
-from florilege.models.bundle.bundle import MODEL
+from florilege.models.bundle import MODEL
 from florilege.processes.connections import Dispatcher, address_of, log
 from florilege.processes.memory import demand_memory, free_bytes, memory_bytes
 from florilege.processes.shared_state import TimesInFolder

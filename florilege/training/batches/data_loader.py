@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
-from florilege.data.dataset import Dataset
+from florilege.data.dataset import Dataset, Split
 from florilege.models.images import load
 from florilege.training.batches.augment import DRAWS, augment
-from florilege.training.batches.decoded_pictures import (
+from florilege.training.batches.run_photos import (
     PictureCache,
     PictureDataset,
+    RunPhotos,
     decode_for_training,
     keep_all,
     loader_of,
@@ -29,10 +30,47 @@ from florilege.training.batches.decoded_pictures import (
     training_side,
     unreadable,
 )
-from florilege.training.batches.run_photos import RunPhotos
 from florilege.training.config import TrainConfig
-from florilege.training.frozen.feature_store import Features
-from florilege.training.loop.distributed import ALONE, Ranks
+from florilege.training.distributed import ALONE, Ranks
+
+ROWS_AT_ONCE: Final = 4096
+CONSTANT: Final = 1e-6
+"""A dimension whose deviation is at most this share of its scale is constant, but for rounding."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """The features of a split by row, on which a head is trained in place of pictures."""
+
+    split: Split
+    values: NDArray[np.float32]  # (stored photos, dimensions), memory-mapped
+    rows: NDArray[np.int64]  # the row of ``values`` of each picture, (len(split),)
+    hashes: Sequence[bytes] | None = None  # `photo_hash` of each picture
+    fingerprints: NDArray[np.uint64] | None = None  # of training photos, (len(split), words)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, row: int) -> NDArray[np.float32]:
+        """The features of one picture, ``(dimensions,)``."""
+        features: NDArray[np.float32] = self.values[self.rows[row]]
+        return features
+
+    def blocks(self) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+        """Features ``(pictures, dimensions)`` and labels, in order, in blocks of pictures."""
+        for start in range(0, len(self), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            yield self.values[self.rows[part]], self.split.labels[part]
+
+    def spread(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of each dimension, float32; 1 for a constant dimension."""
+        sums = sum(values.sum(0, dtype=np.float64) for values, _ in self.blocks())
+        mean = sums / len(self)
+        squares = sum(np.square(values - mean).sum(0) for values, _ in self.blocks())
+        deviation = np.sqrt(squares / len(self))
+        deviation[deviation <= CONSTANT * np.sqrt(np.square(mean) + squares / len(self))] = 1.0
+        return torch.tensor(mean).float(), torch.tensor(deviation).float()
+
 
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 

@@ -1,22 +1,39 @@
-"""The photos that a run uses, identified while they are read for the first time."""
+"""The photos of a run: decoded on demand, kept in memory or cached on disk, and identified while
+they are read for the first time."""
 
+import math
 import mmap
+import shutil
+import signal
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median_high
+from typing import Any, Final
 
 import numpy as np
+import PIL
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
 
-from florilege.data.copies.fingerprints import WORDS
+from florilege.data.copies.fingerprints import WORDS, fingerprint
+from florilege.data.copies.near_duplicates import look_at
 from florilege.data.dataset import Dataset, Split
-from florilege.models.backbones.architecture import PRETRAINED
-from florilege.models.backbones.weights import Weights
-from florilege.models.photo_hashes import PhotoHashes
+from florilege.data.records import count_of
+from florilege.errors import DataError, UsageError
+from florilege.files import atomic_writer
+from florilege.models.backbones import PRETRAINED, Weights
+from florilege.models.images import DECODER_VERSION, ImageError, decode, read_header
+from florilege.models.photo_hashes import PhotoHashes, photo_hash
+from florilege.progress import progress
 from florilege.training.config import TrainConfig
-from florilege.training.loop.distributed import Ranks
+from florilege.training.distributed import Ranks
 
 Hashes = NDArray[np.uint64]
 """The `photo_hash` of each photo of a split, as a little-endian number; 0 while it is unknown."""
@@ -123,3 +140,222 @@ class RunPhotos:
             if name in state or name in self.hashes:  # older versions had no fingerprints
                 hashes[:] = state[name].numpy().view(np.uint64)
         self.before = PhotoHashes.from_bytes(state[_BEFORE].numpy().tobytes())
+
+
+Picture = NDArray[np.uint8]
+CHUNK: Final = 64
+_SHOWN: Final = 10
+_LOOKED_AT: Final = 9
+TAG: Final = "CACHEDIR.TAG"
+_SIGNATURE: Final = "Signature: 8a477f597d28d172789f06886806bc55"  # bford.info/cachedir
+_TEXT: Final = f"{_SIGNATURE}\n# Pictures of `florilege train`; remove the folder at any time.\n"
+_FREE_SHARE: Final = 0.1  # of a disk that stays free
+
+
+def decode_for_training(data: bytes, *, side: int) -> Image.Image:
+    """The whole picture at a short side of ``side`` pixels or a little more, for random crops.
+
+    It is shrunk only by a whole factor, a JPEG while decoding: `augment` resizes each crop, so that
+    a picture is resized once. A long side of more than twice the short one is cut at both ends.
+    """
+    image = decode(data, target=-(-side // 2))  # shrinks to no less than twice its target
+    width, height = image.size
+    short = min(width, height)
+    left, top = max(0, width - 2 * short) // 2, max(0, height - 2 * short) // 2
+    if left or top:
+        return image.crop((left, top, left + min(width, 2 * short), top + min(height, 2 * short)))
+    return image
+
+
+def training_side(image_size: int, min_area: float) -> int:
+    """Short side below which training pictures are not shrunk, at most 1.5 times ``image_size``.
+
+    Then the smallest crop need not be enlarged, unless the limit applies.
+    """
+    return math.ceil(image_size * min(1.5, 1 / math.sqrt(min_area)))
+
+
+def short_side(split: Split) -> int | None:
+    """The median short side, in pixels, of a few pictures; None if none can be read."""
+    sides = []
+    for row in range(0, len(split), -(-len(split) // _LOOKED_AT)):
+        try:
+            header = read_header(split.read(row))
+        except (ImageError, OSError):  # reported when all pictures are read
+            continue
+        sides.append(min(header.width, header.height))
+    return median_high(sides) if sides else None
+
+
+class PictureCache:
+    """Decoded training pictures on disk, shared by runs and processes.
+
+    The file of a picture is named by the hash of its photo. So any data set, split or order finds
+    it, and a changed photo does not. A cached picture equals the decoded one bit for bit; it is not
+    shrunk below a short side of ``side`` pixels.
+
+    Raises:
+        UsageError: The folder holds other files or cannot be written.
+    """
+
+    def __init__(self, folder: Path, side: int) -> None:
+        self._root = folder
+        self._folder = folder / f"{side}px-decoder-{DECODER_VERSION}-pillow-{PIL.__version__}"
+        advice = "give picture_cache a folder of its own"
+        try:
+            if folder.is_dir() and any(folder.iterdir()) and not (folder / TAG).is_file():
+                raise UsageError(f"{folder} holds files other than decoded pictures; {advice}")
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (folder / TAG).write_text(_TEXT)
+        except OSError as error:
+            raise UsageError(f"{folder}: {error.strerror or error}; {advice}") from error
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more than a tenth of the disk is free."""
+        disk = shutil.disk_usage(self._root)
+        return disk.free > _FREE_SHARE * disk.total
+
+    def read(self, photo: np.uint64, decode: Callable[[], Any]) -> Any:
+        """The picture of a photo by its hash; the result of ``decode`` if it is missing."""
+        name = photo.tobytes().hex()
+        path = self._folder / name[:2] / f"{name}.npy"
+        try:
+            return np.load(path)
+        except (OSError, EOFError, ValueError):  # missing or cut off
+            picture = decode()
+        if self.has_room:
+            with suppress(OSError):  # the disk is full: it is decoded again next time
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_writer(path) as file:
+                    np.save(file, picture)
+        return picture
+
+
+@dataclass(frozen=True)
+class PictureDataset(TorchDataset[Any]):
+    """Pictures of a split by row, uint8 ``(height, width, 3)``.
+
+    ``decoder`` turns the bytes of a file into a picture. Pictures come from ``in_memory`` if given,
+    else from ``cache``, which needs ``hashes``, else from their files. Whoever reads a file notes
+    its hash in ``hashes``, and what the picture shows in ``fingerprints``.
+    """
+
+    split: Split
+    decoder: Callable[[bytes], Any]
+    in_memory: Sequence[Picture] | None = None
+    hashes: Hashes | None = None
+    fingerprints: Fingerprints | None = None
+    cache: PictureCache | None = None
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def __getitem__(self, row: int) -> Any:
+        """One picture, or an error message about its file."""
+        if self.in_memory is not None:
+            return self.in_memory[row]
+        try:
+            return self._picture(row)
+        except (ImageError, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            return f"{self.split.names[row]}: {reason}"
+
+    def _picture(self, row: int) -> Any:
+        if self.hashes is None:
+            return self.decoder(self.split.read(row))
+        photo = None
+        if not self.hashes[row]:
+            photo = self.split.read(row)
+            self.hashes[row] = numbers_of([photo_hash(photo)])[0]
+
+        def decode() -> Any:
+            return self.decoder(self.split.read(row) if photo is None else photo)
+
+        picture = decode() if self.cache is None else self.cache.read(self.hashes[row], decode)
+        if photo is not None and self.fingerprints is not None:
+            whole = Image.fromarray(np.asarray(picture))
+            self.fingerprints[row] = fingerprint(look_at(whole))
+        return picture
+
+
+class UnreadablePictures(DataError):
+    """Some pictures of one split cannot be read; others may be damaged as well."""
+
+
+def unreadable(problems: Sequence[str], split: str) -> UnreadablePictures:
+    """The error for pictures that cannot be read."""
+    listed = "\n  ".join(problems[:_SHOWN])
+    more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+    return UnreadablePictures(
+        f"{count_of(len(problems), 'picture')} of {split} cannot be read; repair or "
+        f"remove them (`florilege data check` lists them all):\n  {listed}{more}"
+    )
+
+
+def keep_all(pictures: PictureDataset, *, workers: int) -> PictureDataset:
+    """Decode every picture once and keep it in memory; errors as in `read_all`.
+
+    An array takes three bytes per pixel, a Pillow image four.
+    """
+    reader = replace(pictures, decoder=lambda data: np.asarray(pictures.decoder(data)))
+    return replace(pictures, in_memory=read_all(reader, "reading", workers))
+
+
+def hash_photos(split: Split, *, workers: int) -> list[tuple[bytes, bytes]]:
+    """`photo_hash` and `fingerprint` of every picture of a split; errors as in `read_all`."""
+    return read_all(PictureDataset(split, _identified), "identifying", workers)
+
+
+def _identified(content: bytes) -> tuple[bytes, bytes]:
+    return photo_hash(content), fingerprint(look_at(content)).tobytes()
+
+
+def read_all(pictures: PictureDataset, activity: str, workers: int) -> list[Any]:
+    """The result of the decoder for each file; a ``DataError`` names those that are unreadable."""
+    items: list[Any] = []
+    problems: list[str] = []
+    chunks = loader_of(pictures, chunk=CHUNK, workers=workers if len(pictures) > 4 * CHUNK else 0)
+    with progress(len(pictures), f"{activity} {pictures.split.name}") as advance:
+        for chunk in chunks:
+            items += [item for item in chunk if not isinstance(item, str)]
+            problems += [item for item in chunk if isinstance(item, str)]
+            advance(len(chunk))
+    if problems:
+        raise unreadable(problems, pictures.split.name)
+    return items
+
+
+def loader_of(
+    items: TorchDataset[Any],
+    *,
+    workers: int,
+    chunk: int | None = None,
+    pin: bool = False,
+    sampler: Sequence[Any] | None = None,
+) -> DataLoader[Any]:
+    """A loader of single items or lists of ``chunk``, by default all in order.
+
+    Its workers live as long as it does.
+    """
+    with warnings.catch_warnings():  # torch warns of more workers than cores
+        warnings.filterwarnings("ignore", "This DataLoader will create")
+        return DataLoader(
+            items,
+            sampler=sampler,
+            batch_size=chunk,
+            num_workers=workers,
+            collate_fn=lambda item: item,  # a whole batch already
+            pin_memory=pin,
+            worker_init_fn=_ignore_stop_signals,
+            persistent_workers=workers > 0,
+            # "forkserver" would copy the photos to each worker, which would survive a kill
+            multiprocessing_context="fork" if workers else None,
+            generator=torch.Generator(),  # otherwise it would draw from the global generator
+        )
+
+
+def _ignore_stop_signals(_worker: int) -> None:
+    """Ctrl-C, and the SIGTERM that `torchrun` makes of it, are left to the main process."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)

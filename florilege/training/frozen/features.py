@@ -1,6 +1,7 @@
 """Train only a head, on the features of a frozen backbone."""
 
 import copy
+import hashlib
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
@@ -24,25 +25,22 @@ from florilege.errors import BundleError
 from florilege.files import new_folder_lock
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork, export_onnx
-from florilege.models.float32 import exact_float32
-from florilege.models.heads import CosineHead
+from florilege.models.heads import CosineHead, exact_float32
 from florilege.models.images import DECODER_VERSION, Preprocess, load
-from florilege.models.openvino_graph import open_in_openvino
 from florilege.models.output_store import OutputStore, photo_id
 from florilege.models.photo_hashes import photo_hash
 from florilege.models.runtime import OPENVINO, Runtime, open_graph
-from florilege.models.session import FEATURES, INPUT
+from florilege.models.session import FEATURES, INPUT, open_in_openvino
 from florilege.progress import progress
-from florilege.training.batches.data_loader import PictureBatches
-from florilege.training.batches.decoded_pictures import (
+from florilege.training.batches.data_loader import Features, PictureBatches
+from florilege.training.batches.run_photos import (
+    Fingerprints,
     PictureDataset,
     loader_of,
     read_all,
     unreadable,
 )
-from florilege.training.batches.run_photos import Fingerprints
 from florilege.training.device import Compute
-from florilege.training.frozen.feature_store import Features
 
 PHOTOS_AT_ONCE: Final = 64
 SMALL_STEP: Final = 2**26
@@ -62,7 +60,7 @@ class FrozenBackbone:
 
     network: Network
     preprocess: Preprocess
-    folder: Path  # for this network only, see `feature_store.folder_name`
+    folder: Path  # for this network only, see :func:`folder_name`
     compute: Compute
     workers: int  # processes that decode for a GPU
     say: Callable[[str], None]
@@ -178,6 +176,25 @@ class FrozenBackbone:
                 with exact_float32():
                     values = network(batch.images.to(device, non_blocking=True)).cpu().numpy()
                 yield from zip(batch.rows.tolist(), values, strict=True)
+
+
+def folder_name(
+    name: str, backbone: nn.Module, preprocess: Preprocess, *, computed_by: str = "onnxruntime"
+) -> str:
+    """Folder of the features of a network: its name, and a hash of its weights and preprocessing.
+
+    The hash covers the version of the decoder, and ``computed_by``, because a GPU, ONNX Runtime and
+    OpenVINO differ in the last digits.
+    """
+    digest = hashlib.sha256(preprocess.to_json().encode())
+    digest.update(f"decoder {DECODER_VERSION}".encode())
+    if computed_by != "onnxruntime":  # which folders of older versions do not name
+        digest.update(computed_by.encode())
+    for key, value in backbone.state_dict().items():
+        digest.update(key.encode())
+        digest.update(value.cpu().contiguous().numpy().tobytes())
+    safe = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
+    return f"{safe}-{digest.hexdigest()[:16]}"
 
 
 class HeadOnFeatures(nn.Module):

@@ -15,11 +15,11 @@ from torch.amp import GradScaler
 
 from florilege.errors import BundleError
 from florilege.files import write_atomic
-from florilege.models.backbones.weights import load_into
+from florilege.models.backbones import load_into
 from florilege.training.batches.run_photos import RunPhotos
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute
-from florilege.training.loop.distributed import ALONE, Ranks
+from florilege.training.distributed import ALONE, Ranks
 from florilege.training.optimisation import WeightAverage, make_optimiser, restore
 
 FORMAT: Final = 1

@@ -18,22 +18,20 @@ from florilege.cores import cores
 from florilege.errors import UsageError
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork
-from florilege.models.float32 import exact_float32
-from florilege.models.heads import by_head
+from florilege.models.heads import by_head, exact_float32
 from florilege.progress import Advance, progress
 from florilege.terminal import is_step
 from florilege.training.batches.augment import Mixture, cut_mixed
 from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
-from florilege.training.batches.decoded_pictures import hash_photos
+from florilege.training.batches.run_photos import hash_photos
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute, compiling
+from florilege.training.distributed import ALONE, Interruption, Ranks, SharedFlags, interruptible
 from florilege.training.frozen.features import HeadOnFeatures
 from florilege.training.loop import checkpoint, history
 from florilege.training.loop.checkpoint import Position, TrainingState
-from florilege.training.loop.distributed import ALONE, Ranks, SharedFlags
 from florilege.training.loop.evaluation import Validation, ValidationMeter
-from florilege.training.loop.signals import Interruption, interruptible
-from florilege.training.objective import Objective
+from florilege.training.network import Objective
 from florilege.training.optimisation import rate_share, set_rate
 from florilege.training.run_folder import RunFolder
 

@@ -26,9 +26,11 @@ from florilege.training.losses.entropy import (
     CrossEntropy,
     Focal,
     GeneralisedCrossEntropy,
+    Ldam,
     cross_entropy,
     focal,
     generalised_cross_entropy,
+    ldam,
 )
 from florilege.training.losses.hinges import (
     CalibratedTopKHinge,
@@ -40,7 +42,6 @@ from florilege.training.losses.hinges import (
     smooth_top_k,
     top_k_hinge,
 )
-from florilege.training.losses.margins import Ldam, ldam
 from florilege.training.losses.noise import (
     ImbalancedNoisedTopK,
     NoisedTopK,

@@ -7,8 +7,8 @@ from torch import Generator, Tensor
 
 from florilege.training.losses.arguments import ClassCounts, check_parameters, checked, on_host
 from florilege.training.losses.base import module_of, refuse_second_derivative
+from florilege.training.losses.entropy import class_margins
 from florilege.training.losses.hinges import hinge
-from florilege.training.losses.margins import class_margins
 
 Sharing: TypeAlias = Literal["per_sample", "shared"]
 _SAMPLES: Final = 5

@@ -11,8 +11,9 @@ from florilege.calibration.calibrate.calibrate import look_alikes
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, SplitOutputs
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.view import PLAIN
-from florilege.models import look_alikes as counting
-from florilege.models.look_alikes import FEWEST_PHOTOS, MOST, PairCounts
+from florilege.models.bundle import PairCounts
+from florilege.models.bundle import look_alikes as counting
+from florilege.models.bundle.look_alikes import FEWEST_PHOTOS, MOST
 from tests.calibration.record.test_record import fitted
 
 CLASSES, ROWS = 9, 400

@@ -21,7 +21,7 @@ from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
 from florilege.calibration.view import PLAIN, View
 from florilege.errors import DataError
-from florilege.models.bundle.bundle import PREPROCESS, Bundle, open_bundle, replace_files
+from florilege.models.bundle import PREPROCESS, Bundle, open_bundle, replace_files
 from florilege.models.session import Session
 from tests.calibration import command_line
 from tests.calibration.command_line import run, usage_error

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from florilege.models.backbones import available, build
-from florilege.models.backbones.layer_groups import block_of, depths, not_decayed
+from florilege.models.backbones import available, build, depths, not_decayed
+from florilege.models.backbones.networks import _block_of
 
 FAMILIES = [  # smallest network of each of our and torchvision's families: blocks, the last one
     ("tiny", 5, "layers.4"),
@@ -64,7 +64,7 @@ def test_a_block_is_a_residual_block_or_a_transformer_layer(
     name: str, count: int, last: str
 ) -> None:
     backbone = _backbone(name)
-    numbers = block_of(backbone)
+    numbers = _block_of(backbone)
     assert numbers.keys() == {name for name, _ in backbone.named_parameters()}
     assert set(numbers.values()) == set(range(count))
     inside = {number for name, number in numbers.items() if name.startswith(f"{last}.")}
@@ -80,12 +80,12 @@ def test_every_family_on_offer_is_in_the_table() -> None:
 
 def test_blocks_rise_with_the_network() -> None:
     for name in ("tiny", "resnet18", "swin_t", "maxvit_t", "densenet121"):
-        numbers = list(block_of(_backbone(name)).values())
+        numbers = list(_block_of(_backbone(name)).values())
         assert numbers == sorted(numbers)
 
 
 def test_embeddings_of_a_transformer_are_in_its_first_block() -> None:
-    numbers = block_of(_backbone("vit_b_16"))
+    numbers = _block_of(_backbone("vit_b_16"))
     assert (
         numbers["class_token"]
         == numbers["encoder.pos_embedding"]

@@ -12,9 +12,8 @@ from safetensors.torch import save_file
 from torchvision.models import ResNet18_Weights
 
 from florilege.errors import BundleError
-from florilege.models.backbones import architecture
+from florilege.models.backbones import architecture, open_weights
 from florilege.models.backbones.timm_networks import TimmNetwork
-from florilege.models.backbones.weights import open_weights
 
 NAME = "timm:test_efficientnet"
 

@@ -2,7 +2,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from florilege.models.backbones.provenance import RECORD, Provenance, provenance_of
+from florilege.models.backbones import RECORD, Provenance
+from florilege.models.backbones.weights import _provenance_of
 
 
 def _file(folder: Path) -> Path:
@@ -12,22 +13,22 @@ def _file(folder: Path) -> Path:
 
 
 def test_a_file_is_named_with_its_hash_and_no_licence_is_made_up(tmp_path: Path) -> None:
-    provenance = provenance_of(_file(tmp_path))
+    provenance = _provenance_of(_file(tmp_path))
     digest = hashlib.sha256(b"weights").hexdigest()
     assert provenance == Provenance(file="w.safetensors", sha256=digest, licence=None)
 
 
 def test_the_licence_is_the_first_line_of_the_one_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / "LICENSE").write_text("\n      Apache License\n  Version 2.0\n")
-    assert provenance_of(_file(tmp_path)).licence == "Apache License"
-    assert provenance_of(_file(tmp_path), licence="mit").licence == "mit"
+    assert _provenance_of(_file(tmp_path)).licence == "Apache License"
+    assert _provenance_of(_file(tmp_path), licence="mit").licence == "mit"
 
 
 def test_a_run_hands_on_what_it_began_with(tmp_path: Path) -> None:
-    first = provenance_of(_file(tmp_path / "first"), licence="cc-by-nc-4.0", source="https://x")
+    first = _provenance_of(_file(tmp_path / "first"), licence="cc-by-nc-4.0", source="https://x")
     run = _file(tmp_path / "run")
     run.with_name(RECORD).write_text(first.to_json())
-    provenance = provenance_of(run)
+    provenance = _provenance_of(run)
     assert (provenance.licence, provenance.made_from) == (
         "cc-by-nc-4.0",
         json.loads(first.to_json()),
@@ -38,7 +39,7 @@ def test_a_bundle_hands_it_on_too(tmp_path: Path) -> None:
     file = _file(tmp_path)
     paper = tmp_path / "provenance.json"
     paper.write_text(json.dumps({"starting_weights": {"file": "w.pt", "licence": "mit"}}))
-    assert provenance_of(file).licence == "mit"
+    assert _provenance_of(file).licence == "mit"
     for content in ("no json", "[]", json.dumps({"starting_weights": None})):
         paper.write_text(content)
-        assert provenance_of(file).made_from is None
+        assert _provenance_of(file).made_from is None

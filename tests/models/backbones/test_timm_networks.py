@@ -9,8 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from florilege.errors import BundleError
-from florilege.models.backbones import architecture, build
-from florilege.models.backbones.weights import Weights, open_weights, warm_start
+from florilege.models.backbones import Weights, architecture, build, open_weights, warm_start
 from florilege.models.images import Preprocess
 from tests.pretrained import efficientnet_lite0
 

@@ -8,9 +8,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from florilege.errors import BundleError, first
-from florilege.models.backbones import build
-from florilege.models.backbones.weights import (
+from florilege.models.backbones import (
     Weights,
+    build,
     load_into,
     open_weights,
     read_weights,

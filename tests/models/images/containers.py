@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from florilege.models.images.boxes import Item, read_items
-from florilege.models.images.parts import PartCounter
+from florilege.models.images.boxes import Item, PartCounter, read_items
 from tests.models.pictures import encode
 
 

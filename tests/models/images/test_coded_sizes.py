@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from florilege.models.images import DamagedImage
+from florilege.models.images.boxes import PartCounter
 from florilege.models.images.item_sizes import MOST_FRAMES, Size, av1_sizes, hevc_sizes
-from florilege.models.images.parts import PartCounter
 from tests.models.images.containers import coded_item
 from tests.models.pictures import encode, scene
 

@@ -596,7 +596,7 @@ def test_the_limit_of_a_file_is_exact(
     monkeypatch: pytest.MonkeyPatch, name: str, data: bytes, count: int, message: str
 ) -> None:
     limits = "florilege.models.images.headers"
-    limits = limits.replace("headers", "parts") if name == "MOST_PARTS" else limits
+    limits = limits.replace("headers", "boxes") if name == "MOST_PARTS" else limits
     monkeypatch.setattr(f"{limits}.{name}", count)
     assert load(data, SMALL).shape == (32, 32, 3)
     monkeypatch.setattr(f"{limits}.{name}", count - 1)

@@ -10,9 +10,8 @@ import pytest
 from PIL import Image
 
 from florilege.models.images import DamagedImage, Preprocess, load, read_header
-from florilege.models.images.boxes import read_items
+from florilege.models.images.boxes import PartCounter, read_items
 from florilege.models.images.item_sizes import PADDING
-from florilege.models.images.parts import PartCounter
 from tests.models.images.containers import Made, box, coded_item, container, grid_content
 from tests.models.pictures import difference, encode, scene
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
-from florilege.models.bundle.bundle import set_pictures
+from florilege.models.bundle import set_pictures
 from florilege.models.reference_pictures import Credit, PictureFile
 from florilege.plugins.devices import web_runtime
 from florilege.server.answers.pipeline import Pipeline, open_pipeline

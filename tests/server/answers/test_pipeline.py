@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from florilege.calibration.record import CalibrationRecord
-from florilege.models.bundle import open_bundle
-from florilege.models.bundle.bundle import CALIBRATION
+from florilege.models.bundle import CALIBRATION, open_bundle
 from florilege.models.images import DECODER_VERSION
 from florilege.server.answers.pipeline import open_pipeline
 

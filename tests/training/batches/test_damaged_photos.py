@@ -7,7 +7,7 @@ import pytest
 
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
-from florilege.training.batches.damaged_photos import all_named, find_damaged, without_damaged
+from florilege.training.preparation import all_named, find_damaged, without_damaged
 from florilege.training.run_folder import RunFolder
 from tests.training.small import lines_of, small_config, train_quietly, write_photos
 

@@ -14,7 +14,7 @@ from florilege.training.batches.data_loader import (
     _split_batches,
     _uniforms,
 )
-from florilege.training.batches.decoded_pictures import PictureDataset
+from florilege.training.batches.run_photos import PictureDataset
 from florilege.training.config import TrainConfig
 from tests.training.small import small_config, sources_of, write_photos
 

@@ -13,7 +13,7 @@ from florilege.data.dataset import Split
 from florilege.errors import DataError, UsageError
 from florilege.training.batches.augment import DRAWS, augment
 from florilege.training.batches.data_loader import Batch, BatchLoader
-from florilege.training.batches.decoded_pictures import (
+from florilege.training.batches.run_photos import (
     _LOOKED_AT,
     _SHOWN,
     TAG,
@@ -134,7 +134,7 @@ def test_the_kept_side_gives_the_smallest_crop_its_own_pixels_within_reason(
 def test_keeping_all_gives_the_same_pictures_in_order(
     workers: int, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florilege.training.batches.decoded_pictures.CHUNK", chunk)
+    monkeypatch.setattr("florilege.training.batches.run_photos.CHUNK", chunk)
     content = {row: _png(8 + row % 3, 8, seed=row) for row in range(9)}
     lazy = PictureDataset(_split(content, 9), DECODER)
     remaining = keep_all(lazy, workers=workers)

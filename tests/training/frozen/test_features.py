@@ -10,8 +10,7 @@ import torch
 
 from florilege.data.sources import open_dataset
 from florilege.errors import BundleError, DataError, UsageError
-from florilege.models.backbones import Network, build
-from florilege.models.backbones.weights import read_weights
+from florilege.models.backbones import Network, build, read_weights
 from florilege.models.export import PictureNetwork
 from florilege.models.images import Preprocess, load
 from florilege.models.output_store import OutputStore

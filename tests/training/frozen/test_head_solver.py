@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from florilege.errors import UsageError
-from florilege.models.backbones import Network
-from florilege.models.backbones.weights import read_weights
+from florilege.models.backbones import Network, read_weights
 from florilege.models.heads import build_head
+from florilege.training.batches import data_loader
+from florilege.training.batches.data_loader import Features
 from florilege.training.config import TrainConfig
-from florilege.training.frozen import feature_store, head_solver
-from florilege.training.frozen.feature_store import Features
+from florilege.training.frozen import head_solver
 from florilege.training.frozen.features import HeadOnFeatures
 from florilege.training.frozen.head_solver import (
     DECAYS,
@@ -31,7 +31,7 @@ from florilege.training.frozen.head_solver import (
 from florilege.training.loop.evaluation import ScoreChoice, Validation
 from florilege.training.loop.history import best_row
 from florilege.training.losses.base import Loss
-from florilege.training.objective import make_objective
+from florilege.training.network import make_objective
 from florilege.training.optimiser_settings import OptimiserConfig
 from florilege.training.run_export import export_run
 from florilege.training.run_folder import RunFolder
@@ -75,7 +75,7 @@ def test_at_the_solution_the_gradient_of_loss_and_decay_is_zero(
     decay: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(head_solver, "ROWS_AT_ONCE", 7)
-    monkeypatch.setattr(feature_store, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(data_loader, "ROWS_AT_ONCE", 7)
     train = classes_of(60, seed=0, wrong=0.3)
     problem = _problem(train)
     problem.solve(decay, passes=500)
@@ -120,7 +120,7 @@ def test_a_fixed_class_weight_and_an_ignored_label_count_as_in_one_batch(
     parameters: dict[str, Any] = {"weight": [1.0, 2.0, 0.5, 3.0], "ignore_index": 1}
     whole = float(_problem(train, **parameters).value(0.1))
     monkeypatch.setattr(head_solver, "ROWS_AT_ONCE", 7)
-    monkeypatch.setattr(feature_store, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(data_loader, "ROWS_AT_ONCE", 7)
     assert float(_problem(train, **parameters).value(0.1)) == pytest.approx(whole, rel=1e-5)
 
 
@@ -415,7 +415,7 @@ def test_the_weights_of_a_run_are_those_of_its_choice_alone(
     folder = run[0].parent
     train_quietly(_run_config(photos, folder, weight_decay=1.0), tmp_path / "alone")
     monkeypatch.setattr(
-        "florilege.training.frozen.head_search.choose", lambda *_: (DECAYS.index(1.0), False)
+        "florilege.training.frozen.head_solver.choose", lambda *_: (DECAYS.index(1.0), False)
     )
     train_quietly(_run_config(photos, folder), tmp_path / "among")
     alone, among = (read_weights(tmp_path / x / "best.safetensors") for x in ("alone", "among"))

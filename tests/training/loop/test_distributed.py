@@ -21,7 +21,7 @@ from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
 from florilege.training.batches.run_photos import numbers_of
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import from_plain
-from florilege.training.loop.distributed import ALONE, Ranks, SharedFlags, together
+from florilege.training.distributed import ALONE, Ranks, SharedFlags, together
 from florilege.training.loop.history import best_row
 from florilege.training.network import build_network
 from florilege.training.run_folder import RunFolder

@@ -14,14 +14,14 @@ from safetensors.torch import load_file
 
 from florilege.data.sources import open_dataset
 from florilege.models.backbones import build
-from florilege.models.float32 import exact_float32
+from florilege.models.heads import exact_float32
 from florilege.models.images import Preprocess
-from florilege.training.batches import decoded_pictures
+from florilege.training import distributed
+from florilege.training.batches import run_photos
 from florilege.training.batches.data_loader import Batch
 from florilege.training.configuration import to_yaml
 from florilege.training.device import Compute
 from florilege.training.frozen.features import FrozenBackbone
-from florilege.training.loop import distributed
 from florilege.training.loop.training_loop import Run
 from tests.training.small import (
     check_resuming,
@@ -119,7 +119,7 @@ def test_batches_for_a_gpu_are_requested_in_pinned_memory(
             pinned.add(pin_memory)
             super().__init__(*args, **options)
 
-    monkeypatch.setattr(decoded_pictures, "DataLoader", WithoutGpu)
+    monkeypatch.setattr(run_photos, "DataLoader", WithoutGpu)
     monkeypatch.setattr(Compute, "on_gpu", on_gpu)
     _train(tmp_path / "run", photos, device="cpu")
     assert max(pinned) is on_gpu

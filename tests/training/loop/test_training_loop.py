@@ -23,9 +23,9 @@ from florilege.training.batches.augment import Mixture
 from florilege.training.batches.data_loader import Batch, BatchLoader
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute
+from florilege.training.distributed import interruptible
 from florilege.training.loop import checkpoint
 from florilege.training.loop.checkpoint import Position
-from florilege.training.loop.signals import interruptible
 from florilege.training.loop.training_loop import Run
 from florilege.training.losses import LOSSES
 from florilege.training.network import build_network

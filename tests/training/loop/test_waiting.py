@@ -12,8 +12,7 @@ from florilege.training.batches.data_loader import BatchLoader
 from florilege.training.device import Compute
 from florilege.training.loop.checkpoint import Position, TrainingState
 from florilege.training.loop.training_loop import Run
-from florilege.training.network import build_network
-from florilege.training.objective import make_objective
+from florilege.training.network import build_network, make_objective
 from florilege.training.run_folder import RunFolder
 from tests.training.small import lines_of, small_config, sources_of, train_quietly
 

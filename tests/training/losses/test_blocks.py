@@ -15,7 +15,7 @@ from florilege.training.losses import (
     two_head_average_k,
 )
 from florilege.training.losses.base import SOFTPLUS_LIMIT
-from florilege.training.losses.margins import FLOOR
+from florilege.training.losses.entropy import FLOOR
 
 SHAPES = [(7, 40), (40, 7), (1, 50), (9, 9)]  # rows and classes
 

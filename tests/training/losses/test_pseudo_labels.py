@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from florilege.training.losses import pseudo_labels
-from florilege.training.losses.pseudo_labels import (
+from florilege.training.losses import two_heads
+from florilege.training.losses.two_heads import (
+    _candidate_count,
     _choose,
+    _largest,
     _nearby,
     _reaching,
-    candidate_count,
-    largest,
-    select,
+    _select,
 )
 from tests.training.losses.batches import TOUCHY
 
@@ -28,7 +28,7 @@ def by_hand(keys: Sequence[float], count: int) -> list[int]:
 
 
 def chosen(keys: Tensor, count: int, at_most: int | None = None, **given: Any) -> list[int]:
-    result = select(keys, torch.tensor(count), count if at_most is None else at_most, **given)
+    result = _select(keys, torch.tensor(count), count if at_most is None else at_most, **given)
     return sorted(result.indices[result.mask].tolist())
 
 
@@ -37,7 +37,7 @@ def chosen(keys: Tensor, count: int, at_most: int | None = None, **given: Any) -
 def test_the_largest_are_those_of_a_full_sort_with_ties_in_order(
     keys: list[float], count: int
 ) -> None:
-    positions, ranked = largest(torch.tensor(keys, dtype=torch.float64), count)
+    positions, ranked = _largest(torch.tensor(keys, dtype=torch.float64), count)
     assert sorted(positions[:count].tolist()) == by_hand(keys, count)
     assert ranked.tolist() == [keys[position] for position in positions.tolist()]
 
@@ -51,23 +51,23 @@ def test_many_keys_with_few_levels_are_chosen_in_order(
     way: Callable[[Tensor, int], Tensor],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pseudo_labels, "_reaching", way)  # a CPU supports both ways
+    monkeypatch.setattr(two_heads, "_reaching", way)  # a CPU supports both ways
     keys = torch.randint(levels, (5003,), generator=torch.Generator().manual_seed(1)).float()
     keys[::7], keys[-1] = -torch.inf, levels  # the last is after the last whole chunk
-    assert sorted(largest(keys, count)[0][:count].tolist()) == by_hand(keys.tolist(), count)
+    assert sorted(_largest(keys, count)[0][:count].tolist()) == by_hand(keys.tolist(), count)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_the_largest_are_found_where_no_other_comes_near(count: int) -> None:
     keys = torch.zeros(40 * count)
     keys[:count] = torch.arange(1.0, count + 1)  # each in a chunk of its own
-    assert sorted(largest(keys, count)[0][:count].tolist()) == list(range(count))
+    assert sorted(_largest(keys, count)[0][:count].tolist()) == list(range(count))
 
 
 def test_what_is_minus_infinite_is_never_chosen() -> None:
     keys = torch.tensor([-torch.inf, 1.0, -torch.inf])
     assert chosen(keys, 3) == [1]
-    assert select(keys, torch.tensor(3), 3).total == 1
+    assert _select(keys, torch.tensor(3), 3).total == 1
 
 
 @given(values, st.integers(0, 70), st.integers(0, 20))
@@ -96,10 +96,10 @@ def test_groups_are_chosen_from_as_one_sort_over_all_would(
     [(1, 7, 0), (5, 256, 1024), (2.3, 5, 7), (1.1, 5, 1), (1.1, 4, 0), (1.5, 1, 1), (2.1, 15, 17)],
 )
 def test_the_count_is_rounded_half_up_in_decimals(average_k: float, rows: int, count: int) -> None:
-    assert candidate_count(average_k, rows) == count
+    assert _candidate_count(average_k, rows) == count
 
 
 def test_recent_values_compete_and_are_counted_first_in_a_tie() -> None:
     keys, recent = torch.tensor([3.0, 1.0, 2.0]), [torch.tensor([5.0, 2.0])]
     assert chosen(keys, 3, recent=recent) == [0]
-    assert select(keys, torch.tensor(3), 3, recent=recent).total == 1
+    assert _select(keys, torch.tensor(3), 3, recent=recent).total == 1

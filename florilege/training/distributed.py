@@ -2,13 +2,17 @@
 
 ``torchrun`` starts them and numbers them by rank. Only rank 0 writes files and prints;
 ``DistributedDataParallel`` averages gradients. A run without ``torchrun`` is ``ALONE``.
+A signal to any of them stops all after a step.
 """
 
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from types import FrameType
 from typing import Any, Final, TypeVar, cast
 
 import numpy as np
@@ -246,3 +250,36 @@ def _is_communication_error(error: Exception) -> bool:
     words = ("gloo", "NCCL", "pair closure")
     failed = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
     return failed or isinstance(error, dist.DistError)
+
+
+class Interruption:
+    """Whether a stop was requested."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def request(self, _signal: int, _frame: FrameType | None) -> None:
+        """Request a stop after the current step; a second request stops at once."""
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+
+
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """While the block runs, SIGINT and SIGTERM only set a flag.
+
+    Stopping in the middle of a step would leave weights and momentum of different steps. Outside
+    the main thread Python allows no signal handlers, so nothing changes there.
+    """
+    interruption = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, interruption.request) for number in signals}
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
