@@ -4,6 +4,7 @@ They ask each other for what only one of them remembers, count in the metrics of
 clients by the requests that any of them got.
 """
 
+import logging
 import os
 import threading
 import time
@@ -26,6 +27,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from florilege.processes.worker_group import METRICS, WorkerGroup
+
+log = logging.getLogger("florilege.server")
 
 _ANSWER_S: Final = 1.0  # that another worker may take; it only looks into a dictionary
 Q = TypeVar("Q")
@@ -177,18 +180,31 @@ class TimesInMemory:
 class TimesInFolder:
     """Those of several workers: a file of times for each client and rate, under one lock.
 
-    All processes of a machine have the same `time.monotonic`.
+    All processes of a machine have the same `time.monotonic`. While the disk is full, each worker
+    counts for itself.
     """
 
     def __init__(self, group: WorkerGroup, what: str) -> None:
         self._folder = group.folder / f"rates-{what}"
         self._folder.mkdir(exist_ok=True)
         self._lock = group.lock(f"rates-{what}")
+        self._own, self._failing = TimesInMemory(), False
 
     def __len__(self) -> int:
         return len([*self._folder.iterdir()])
 
     def add(self, client: str, rate: RateLimitItem) -> _Window:
+        try:
+            window = self._add(client, rate)
+        except OSError as error:
+            if not self._failing:
+                log.error("each worker counts requests for itself: %s", error)
+            window, self._failing = self._own.add(client, rate), True
+        else:
+            self._failing = False
+        return window
+
+    def _add(self, client: str, rate: RateLimitItem) -> _Window:
         name = sha256(f"{client} {rate}".encode()).hexdigest()[:32]
         path = self._folder / f"{rate.get_expiry()}-{name}"
         with self._lock, path.open("ab+", buffering=0) as file:

@@ -33,6 +33,8 @@ TOTALS: Final = ("dead_cpu_ms",)  # of all workers that died
 _FILE: Final = "numbers"
 _BYTES: Final = 8  # a number
 METRICS: Final = "metrics"
+METRIC_KINDS: Final = ("counter", "histogram", "gauge_livesum", "gauge_mostrecent")
+METRIC_BYTES: Final = 256 * 1024  # of each kind, nine times what all histograms of a worker take
 
 
 class ProcessLock:
@@ -138,9 +140,13 @@ class WorkerGroup:
     def create(self) -> None:
         """Fill the folder; only the supervisor does it, before it starts a worker."""
         numbers = len(NUMBERS) * self.count + len(TOTALS)
-        # All its bytes are written: on a full disk a file with holes would kill who writes there.
+        # All bytes of what is mapped are written: once the disk is full, a file with holes would
+        # kill who writes there.
         (self.folder / _FILE).write_bytes(bytes(_BYTES * numbers))
         (self.folder / METRICS).mkdir()
+        for number in range(self.count):
+            for kind in METRIC_KINDS:
+                self._metrics(kind, number).write_bytes(bytes(METRIC_BYTES))
 
     def tally(self, name: str) -> Tally:
         """A number that all workers add up."""
@@ -163,9 +169,17 @@ class WorkerGroup:
         return list(self._column(name))
 
     def forget(self) -> None:
-        """Set all numbers of this worker to 0: it died."""
+        """Set all numbers of this worker to 0: it died. What it has counted in metrics stays."""
         for name in NUMBERS:
             self.set(name, 0)
+        for kind in METRIC_KINDS:
+            if kind.startswith("gauge_live"):
+                with self._metrics(kind, self.number).open("r+b") as file:
+                    file.write(bytes(METRIC_BYTES))
+
+    def _metrics(self, kind: str, number: int) -> Path:
+        """The file of prometheus_client in which a worker counts the metrics of a kind."""
+        return self.folder / METRICS / f"{kind}_{number}.db"
 
     def beat(self) -> None:
         """Say that the event loop of this worker runs."""

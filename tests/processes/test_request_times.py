@@ -1,8 +1,10 @@
 """The times of a client's requests: several workers count as one."""
 
+import errno
 import os
 import random
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from limits import parse
@@ -62,3 +64,19 @@ def test_clients_that_are_out_of_their_window_are_forgotten(group: WorkerGroup) 
     (left,) = (group.folder / "rates-key").iterdir()
     assert left != old
     assert times.add("new", parse("3/minute")).requests == 2
+
+
+def test_on_a_full_disk_each_worker_counts_for_itself(
+    group: WorkerGroup,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    times, rate = TimesInFolder(group, "key"), parse("3/minute")
+    assert times.add("a", rate).requests == 1
+    with monkeypatch.context() as full:
+        full.setattr(Path, "open", Mock(side_effect=OSError(errno.ENOSPC, "no space left")))
+        answers = [times.add("a", rate) for _ in range(4)]
+    assert [answer.within_rate for answer in answers] == [True, True, True, False]
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert times.add("a", rate).requests == 2

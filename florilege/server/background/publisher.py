@@ -113,7 +113,8 @@ class DriftWatch:
         with self._common.lock:
             self._common.restore(self)
             yield
-            self._common.save(self)
+            with self._log_failure():
+                self._common.save(self)
 
     def _update(self, logits: NDArray[np.float32]) -> None:
         if self._judge is not None:  # only familiar photos, as in the calibration
@@ -157,8 +158,14 @@ class DriftWatch:
         if self._state is None:
             return
         self._saved = monotonic()
-        try:
+        with self._log_failure():
             write_atomic(self._state, self.monitor.to_json().encode(), mode=0o600)
+
+    @contextmanager
+    def _log_failure(self) -> Iterator[None]:
+        """Log that the state cannot be written, the first time in a row."""
+        try:
+            yield
             self._saving_fails = False
         except OSError as error:
             if not self._saving_fails:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
-from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.supervisors.multiprocess import SIGNALS as SIGNALS
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
@@ -28,7 +27,7 @@ from florilege.models.bundle import MODEL
 from florilege.processes.connections import Dispatcher, address_of, log
 from florilege.processes.memory import demand_memory, free_bytes, memory_bytes
 from florilege.processes.shared_state import TimesInFolder
-from florilege.processes.worker_group import METRICS, WorkerGroup
+from florilege.processes.worker_group import WorkerGroup
 from florilege.server.settings import MEBIBYTE, Settings
 
 _CORES_A_WORKER: Final = 2
@@ -136,9 +135,6 @@ class _Worker(Process):
         self.join()
         self.channel.close()
         self.group.forget()
-        mark_process_dead(  # type: ignore[no-untyped-call]  # it has no types
-            self.group.number, str(self.group.folder / METRICS)
-        )
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         self.group.set("dead_cpu_ms", round(1000 * (usage.ru_utime + usage.ru_stime)))
 

@@ -307,3 +307,18 @@ def test_workers_watch_together(
     assert new.monitor.rows == 300
     other = DriftWatch(replace(record, calibration_id="f" * 16), Metrics(), None, groups[0])
     assert other.monitor.rows == 0
+
+
+def test_workers_watch_on_a_full_disk_and_say_so_once(
+    traffic: Traffic, record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = WorkerGroup(tmp_path, 2)
+    group.create()
+    (tmp_path / "watch.new").mkdir()  # so that nothing can be written there
+    worker = DriftWatch(record, Metrics(), None, group)
+    for photo in traffic(200):
+        worker.on_answer(photo, restricted=False)
+    worker.close()
+    assert [entry.message.partition(":")[0] for entry in caplog.records] == [
+        "the state of the drift watch cannot be written"
+    ]

@@ -27,7 +27,7 @@ from florilege.calibration.monitoring.score_log import NAME
 from florilege.calibration.record.record_file import read_record
 from florilege.feedback_store import FILE
 from florilege.models.bundle import open_bundle, replace_files
-from florilege.processes.worker_group import WorkerGroup
+from florilege.processes.worker_group import METRIC_BYTES, METRIC_KINDS, METRICS, WorkerGroup
 from tests.server import garden
 from tests.server.server_process import ROOT, ServeProcess
 from tests.server.server_thread import wait_for
@@ -190,6 +190,17 @@ def test_metrics_are_those_of_all_workers_whichever_answers(workers: Workers) ->
         assert each["process_cpu_seconds_total"] > 1
         assert each["process_start_time_seconds"] <= time.time()
     wait_for(lambda: workers.metrics()["florilege_drift_photos"] >= 1)
+
+
+def test_what_workers_map_has_no_holes(workers: Workers) -> None:
+    """A disk that is full, such as a small `/tmp`, would kill who writes into a hole."""
+    folder = _folder(workers.processes()[1])
+    files = [folder / "numbers", *(folder / METRICS).iterdir()]
+    assert len(files) == 1 + 2 * len(METRIC_KINDS)
+    for path in files:
+        used = int.from_bytes(path.read_bytes()[:4], "little")
+        assert 512 * path.stat().st_blocks >= path.stat().st_size
+        assert path.name == "numbers" or used < METRIC_BYTES / 4
 
 
 def test_uploads_of_all_workers_count_for_one_limit(workers: Workers) -> None:
