@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.promises.pools import LISTED, Ints, Pool, Sample, Truth
+from benchmarks.promises.pools import LISTED, Ints, Pool, Truth
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.noise_rate import noise_of_review
@@ -88,6 +88,7 @@ class Circumstance:
         view: The view whose thresholds are looked at.
         equal: Whether plants have as many photos each.
         epochs: Networks of the pool among which the photos chose the checkpoint.
+        apart: Whether only the fifth of the plants that chooses did, as ``train`` does it.
         noise: Kind and share of wrong labels.
         reviewed: Photos of a review that gives this share; 0 where it is known.
         settings: Further settings of the calibration.
@@ -98,6 +99,7 @@ class Circumstance:
     view: View = PLAIN
     equal: bool = True
     epochs: int = 1
+    apart: bool = False
     noise: tuple[NoiseKind, float] | None = None
     reviewed: int = 0
     settings: dict[str, Any] = field(
@@ -112,8 +114,10 @@ class Circumstance:
     def calibrated(self, random: np.random.Generator, photos: int) -> CalibrationRecord:
         """A calibration on photos that are drawn anew."""
         pool, sample = self.pool, self.pool.draw(random, photos, equal=self.equal)
-        labels, noise, places, chose = pool.labels[sample.rows], None, None, self.epochs > 1
-        heads = self._networks(sample, labels)
+        labels, noise, places = pool.labels[sample.rows], None, None
+        choosing = choosing_rows(None if self.alone else sample.plants, len(labels))
+        heads = self._networks(sample.rows[choosing] if self.apart else sample.rows)
+        chose = self.epochs > 1 and not self.apart
         if self.noise is not None:
             labels, noise = self._wrong(random, labels)
         if self.view.place is not None:
@@ -132,8 +136,8 @@ class Circumstance:
                 self._plan(noise),
                 class_counts=pool.counts,
                 places=places,
-                choosing=choosing_rows(None if self.alone else sample.plants, len(labels)),
-                overlap=PhotoOverlap(0, len(labels) * chose, chose, self.epochs),
+                choosing=choosing,
+                overlap=PhotoOverlap(0, len(labels) * chose, chose, self.epochs if chose else 1),
             )
         finally:
             outputs.close()
@@ -154,12 +158,14 @@ class Circumstance:
             **self.settings,
         )
 
-    def _networks(self, sample: Sample, labels: Ints) -> tuple[str, ...]:
+    def _networks(self, rows: Ints) -> tuple[str, ...]:
         """The networks of the bundle: of several epochs the one that these photos like best."""
         names, pool = tuple(self.pool.logits), self.pool
         if self.epochs == 1:
             return names
-        right = [(pool.logits[name][sample.rows].argmax(axis=1) == labels).mean() for name in names]
+        right = [
+            (pool.logits[name][rows].argmax(axis=1) == pool.labels[rows]).mean() for name in names
+        ]
         return (names[int(np.argmax(right))],)
 
     def _wrong(self, random: np.random.Generator, labels: Ints) -> tuple[Ints, NoisyLabels]:

@@ -56,8 +56,10 @@ def calibrations(alone: Pool) -> Iterator[Simulated]:
     two = invented(networks=2, error=0.8)
     yield of("head and temperature chosen", two, TWO, settings=FREE)
     epochs = invented(networks=12, error=0.5)
-    readme = (1000, 1500)  # the latter as after the commands of the README
+    readme = (1000, 1500, 3000, 10_000)  # 1,500 as after the commands of the README
     yield of("12 epochs compared, temperature chosen", epochs, readme, epochs=12, settings=FREE)
+    fifth = "12 epochs compared by a fifth, temperature chosen"
+    yield of(fifth, epochs, readme[1:], epochs=12, apart=True, settings=FREE)
     yield of("four photos of each plant", four, ONE)
     unequal = invented(photos=64_000, a_plant=64)
     yield of("1 to 64 photos of each plant", unequal, FEW, equal=False)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.rules.front_rules import Task, figures, interpolated, ours, rarity_thresholds
+from benchmarks.rules.front_rules import Task, figures, interpolated, rarity_thresholds, weighted
 from benchmarks.rules.front_scores import Floats, Labels, load
 from florilege.calibration.conformal import class_quantiles
 from florilege.calibration.rules import calibrate
@@ -61,9 +61,9 @@ def differences(
         yield f"{name}macro coverage", abs(measured["macro"] - covered["macro_cov"])
         yield f"{name}classes below 50 %", abs(measured["below_half"] - covered["cov_below50"])
     equal = task._replace(problem=replace(task.problem, counts=np.ones_like(counts)))
-    sets = ours("class_coverage")(equal, 0.5)(new)
+    sets = weighted(equal, 0.5)(new)
     apart = (sets != interpolated(task, 0.5)(new)).mean()
-    yield "class_coverage of equal counts against Interp-Q: share of scores", float(apart)
+    yield "weighted by equal counts against Interp-Q: share of scores", float(apart)
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from benchmarks.rules.front_scores import Floats, Labels, Problem
 from florilege.calibration.conformal import class_quantiles
-from florilege.calibration.rules import calibrate
+from florilege.calibration.rules import calibrate, class_weights
 
 Sets = NDArray[np.bool_]
 Predictor = Callable[[Floats], Sets]
@@ -88,6 +88,18 @@ def interpolated(task: Task, weight: float) -> Predictor:
     """Interp-Q: class and marginal quantiles of the scores themselves."""
     own, shared = class_quantiles(task.true, task.labels, task.scores.shape[1], task.coverage)
     return at(weight * np.maximum(own, 0) + (1 - weight) * max(shared, 0))
+
+
+def weighted(task: Task, weight: float) -> Predictor:
+    """``class_coverage`` without its factor: Interp-Q of scores weighted by prevalence.
+
+    The factor keeps its promise and moves it along its curve, see ``common_factor``; the front
+    compares curves.
+    """
+    factors = class_weights(task.problem.counts, weight)
+    true, classes = task.true * factors[task.labels], task.scores.shape[1]
+    own, shared = class_quantiles(true, task.labels, classes, task.coverage)
+    return at((weight * np.maximum(own, 0) + (1 - weight) * max(shared, 0)) / factors)
 
 
 def fuzzy(task: Task, weight_of: Callable[[int], Floats]) -> Floats:
@@ -241,7 +253,7 @@ BANDWIDTHS: Final = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 RULES: Final = (
     Rule(name="coverage", make=ours("coverage")),
     Rule(name="balanced_coverage", make=ours("balanced_coverage"), values=MACRO_WEIGHTS),
-    Rule(name="class_coverage", make=ours("class_coverage"), values=MACRO_WEIGHTS),
+    Rule(name="class_coverage", make=weighted, values=MACRO_WEIGHTS),
     Rule(name="Interp-Q", make=interpolated, values=(0.25, 0.5, 0.75, 0.9, 0.95, 0.99)),
     Rule(name="class-wise", make=lac_of_each_class),
     Rule(name="fuzzy, rarity", make=by_rarity, values=BANDWIDTHS),

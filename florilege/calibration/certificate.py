@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import sqrt
 
-from florilege.calibration.conformal import promised_coverage
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import largest_fall, least_coverage
 from florilege.calibration.rules import RULES
@@ -179,20 +178,13 @@ def certificate(
     return Certificate(
         guarantee=setting.guarantee,
         delta=delta,
-        coverage=_coverage(setting, macro_weight) if covers else None,
+        coverage=setting.value if covers else None,
         mean_size=setting.value if setting.guarantee and not covers else None,
         each_class=spec.by_class and macro_weight == 1,
         reasons=reasons,
         least_coverage=_least_coverage(evidence, label_hits, chance) if measured else None,
         label_noise=evidence.label_noise,
     )
-
-
-def _coverage(setting: Setting, macro_weight: float | None) -> float:
-    """The coverage that a rule promises where its own value is reached."""
-    if RULES[setting.rule].by_class and macro_weight is not None:
-        return promised_coverage(setting.value, macro_weight)
-    return setting.value
 
 
 def _least_coverage(evidence: Evidence, label_hits: int | None, chance: float) -> float | None:

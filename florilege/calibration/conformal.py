@@ -5,6 +5,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil, floor
 from numbers import Real
+from typing import NamedTuple
 
 import numpy as np
 
@@ -154,17 +155,19 @@ def class_quantiles(
     coverage: RealNumber,
     *,
     candidates: int = 1,
+    below: int = 0,
 ) -> tuple[Floats, float]:
     """The conformal threshold of the rows of each class, ``(classes,)``, and that of all rows.
 
     ``true_scores`` are those of each row's true class, ``+inf`` where it is always in the set. Both
     they and ``labels`` have the shape ``(rows,)``. A threshold is ``-inf`` for fewer than
-    ``1/(1 - coverage) - 1`` rows: then only the set of all classes has the guarantee.
+    ``1/(1 - coverage) - 1`` rows: then only the set of all classes has the guarantee. With
+    ``below`` thresholds are so many ranks lower.
     """
 
     def quantile(of_rows: Floats) -> float:
         rank = conformal_rank(coverage, of_rows.size, candidates=candidates)
-        return true_score_quantile(of_rows, rank)
+        return true_score_quantile(of_rows, max(0, rank - below))
 
     own = [quantile(true_scores[labels == label]) for label in range(classes)]
     return np.array(own), quantile(true_scores)
@@ -179,13 +182,66 @@ def interpolate(own: Floats, shared: float, macro_weight: float) -> Floats:
     return np.clip(mixed, np.minimum(own, shared), np.maximum(own, shared))
 
 
-def promised_coverage(coverage: RealNumber, macro_weight: float) -> float:
-    """The share of all photos that ``class_coverage`` covers at least, on average.
+class Cut(NamedTuple):
+    """Quantiles of each class, ``(classes,)``, and of all rows, with the scores one rank lower."""
 
-    It is ``coverage`` at both ends of ``macro_weight``. Between them a threshold is at most the
-    higher of that of the class and that of all rows. A set without its true class is therefore a
-    miss at one of these two, and each of them misses at most ``1 - coverage`` of all photos.
-    Together they miss at most ``2 (1 - coverage)``, and some data come close to it.
+    own: Floats
+    shared: float
+    own_below: Floats
+    shared_below: float
+
+
+def interpolated_thresholds(
+    true_scores: Floats,
+    labels: Ints,
+    cut: Cut,
+    coverage: RealNumber,
+    macro_weight: float,
+    *,
+    candidates: int = 1,
+) -> Floats:
+    r"""Thresholds between those of each class and that of all rows that cover ``coverage`` of all.
+
+    Let :math:`T_c = w Q_c + (1 - w) Q` interpolate the quantiles of class and of all rows. Their
+    own coverage is unknown: a row may be missed by either. So all are multiplied by the factor
+    :math:`f`, the conformal quantile of the ratios :math:`s_i / T_{y_i}`.
+
+    The rows that chose :math:`T` would look better than new ones, so a new row of class ``c`` with
+    the score ``s`` counts among those that choose. It moves the quantiles to
+    :math:`\min(\max(s, Q^-), Q)`, between the score one rank lower and the old one. All ratios are
+    then exchangeable, and the least ``s`` to be in the set solves
+
+    .. math:: s = f (w \min(\max(s, Q^-_c), Q_c) + (1 - w) Q^-)
+
+    Here :math:`Q^-` for all rows, and :math:`Q` in the ratios, make sets a trifle too large rather
+    than too small. So the coverage is at least ``coverage`` on average over calibrations.
+
+    Args:
+        true_scores, labels: As in :func:`class_quantiles`; scores of 0 or more.
+        cut: The quantiles, 0 or more.
+        macro_weight: :math:`w`, above 0 and below 1.
+        candidates: How many scores the rows chose among. The factor allows for it as
+            :func:`conformal_rank` does, as if :math:`T` were known: this is simulated, not proved.
+
+    Returns:
+        Shape ``(classes,)``, with ``-inf`` where every class must be in every set and ``+inf``
+        where the best class suffices.
+
+    References:
+        Vovk, Gammerman and Shafer, "Algorithmic learning in a random world", 2005, for new rows
+        that count (transductive conformal prediction); Ding, Fermanian and Salmon,
+        arXiv 2507.06867, for the interpolation, which alone covers ``1 - 2 (1 - coverage)``.
     """
-    misses = (1 if macro_weight in (0, 1) else 2) * (1 - as_fraction(coverage))
-    return float(max(Fraction(0), 1 - misses))
+    mixed = interpolate(cut.own, cut.shared, macro_weight)[labels]
+    ratios = np.full(true_scores.shape, np.inf)  # where a threshold is 0
+    np.divide(true_scores, mixed, out=ratios, where=mixed > 0)
+    rank = conformal_rank(coverage, true_scores.size, candidates=candidates)
+    factor = true_score_quantile(ratios, rank)
+    if factor == -np.inf:
+        return np.full(cut.own.shape, -np.inf)
+    of_all, of_class = factor * (1 - macro_weight) * cut.shared_below, factor * macro_weight
+    score = np.inf if of_class >= 1 else of_all / (1 - of_class)  # solves it between two ranks
+    lowered = np.clip(score, cut.own_below, cut.own)
+    mixed = interpolate(lowered, cut.shared_below, macro_weight)
+    thresholds: Floats = np.multiply(factor, mixed, out=np.zeros_like(mixed), where=mixed > 0)
+    return thresholds

@@ -23,6 +23,10 @@ T975 = (
     2.0452296421327043, 2.042272456301238,
 )  # fmt: skip
 """The 97.5 % quantiles of Student's t for 1 to 30 degrees of freedom."""
+FEWEST_OF_FEW = (
+    0.0, 0.0513, 0.3554, 0.8177, 1.3663, 1.9701, 2.6130, 3.2853, 3.9808, 4.6952, 5.4254,
+)  # fmt: skip
+"""Means of Poisson's distribution with which 0, 1, ... 10 events or more have a chance of 5 %."""
 BAND_DELTAS = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 BAND_ROWS = (50, 100, 1_000, 10_000, 100_000, 1_000_000)
 BAND_CRITICAL = np.array(
@@ -46,21 +50,40 @@ def wilson(hits: int, rows: int, *, effective: float | None = None) -> tuple[flo
     Its coverage is close to 95 % for every probability, and it never leaves [0, 1]. ``effective``
     are the :func:`effective_rows` of the trials, where they come in clusters.
 
+    It is Wilson's, lengthened where successes or failures are few: of 27 sets with a hit rate of
+    99.8 % one or more misses in 5 of 100 samples, and Wilson's interval then ends at 99.3 %. So
+    each end is at least as far as the probability with which so many or more have a chance of 5 %.
+
     Raises:
         ValueError: ``rows`` below 1, or ``hits`` outside ``[0, rows]``.
 
     References:
-        Wilson, "Probable inference, the law of succession, and statistical inference", 1927.
+        Wilson, "Probable inference, the law of succession, and statistical inference", 1927; Brown,
+        Cai and DasGupta, "Interval estimation for a binomial proportion", 2001, for few failures.
 
     Example:
         >>> low, high = wilson(90, 100)
         >>> round(low, 4), round(high, 4)
         (0.8256, 0.9448)
+        >>> round(wilson(26, 27)[1], 4)
+        0.9981
     """
     if rows < 1 or not 0 <= hits <= rows:
         raise ValueError(f"hits must be in [0, rows] and rows at least 1, got {hits} of {rows}")
-    low, high = score_interval(hits / rows, rows if effective is None else effective)
-    return 0.0 if hits == 0 else low, 1.0 if hits == rows else high
+    trials = rows if effective is None else effective
+    low, high = score_interval(hits / rows, trials)
+    of_hits, of_misses = (_fewest(part / rows * trials) for part in (hits, rows - hits))
+    return min(low, of_hits / trials), max(high, 1.0 - of_misses / trials)
+
+
+def _fewest(count: float) -> float:
+    """The expected number with which ``count`` events or more have a chance of 5 %.
+
+    Where Wilson's interval is the longer one, it is ``count``. Effective rows have fractions.
+    """
+    if count > len(FEWEST_OF_FEW) - 1:
+        return count
+    return float(np.interp(count, range(len(FEWEST_OF_FEW)), FEWEST_OF_FEW))
 
 
 def score_interval(share: float, rows: float, *, z: float = Z95) -> tuple[float, float]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.rules.front import _front, _gap
-from benchmarks.rules.front_rules import Task, figures, fuzzy, interpolated, ours
+from benchmarks.rules.front_rules import Task, figures, fuzzy, interpolated, ours, weighted
 from benchmarks.rules.front_scores import Problem
 from florilege.calibration.conformal import class_quantiles
 from tests.calibration.simulation import CLASSES, PRIOR, draw
@@ -37,8 +37,17 @@ def test_borrowing_nothing_is_class_wise_and_everything_is_marginal(task: Task) 
 
 def test_our_rule_without_a_tail_is_the_published_interpolation(task: Task) -> None:
     equal = Problem(**{**vars(task.problem), "counts": np.ones(CLASSES, dtype=np.int64)})
-    mine = ours("class_coverage")(task._replace(problem=equal), 0.7)(task.scores)
+    mine = weighted(task._replace(problem=equal), 0.7)(task.scores)
     assert (mine == interpolated(task, 0.7)(task.scores)).all()
+
+
+def test_our_rule_is_the_weighted_interpolation_with_a_factor_below_weight_1(task: Task) -> None:
+    both = ours("class_coverage"), weighted
+    mine, alone = (rule(task, 1.0)(task.scores) for rule in both)
+    assert (mine == alone).all()
+    mine, alone = (rule(task, 0.5)(task.scores) for rule in both)
+    assert mine.sum() < alone.sum()
+    assert figures(mine, task.labels)["micro"] == pytest.approx(0.8, abs=0.01)
 
 
 def test_a_gap_is_measured_at_the_same_size_on_the_points_that_none_dominates() -> None:

@@ -1,10 +1,11 @@
 """Intervals against their definitions."""
 
-from math import gamma, log, sqrt
+from math import exp, gamma, log, sqrt
 
 import numpy as np
 import pytest
 
+from florilege.calibration.conformal import binomial
 from florilege.calibration.intervals import (
     BAND_CRITICAL,
     T975,
@@ -21,7 +22,7 @@ from florilege.calibration.intervals import (
 )
 
 
-@pytest.mark.parametrize(("hits", "rows"), [(1, 10), (5, 10), (938, 1000), (29_000, 31_112)])
+@pytest.mark.parametrize(("hits", "rows"), [(13, 40), (50, 100), (938, 1000), (29_000, 31_112)])
 def test_wilson_ends_are_1_96_standard_errors_from_the_share(hits: int, rows: int) -> None:
     for end in wilson(hits, rows):
         distance = abs(end - hits / rows) / sqrt(end * (1 - end) / rows)
@@ -33,6 +34,45 @@ def test_no_and_all_hits_give_intervals_that_start_and_end_there() -> None:
     assert low == 0.0
     assert 0.1 < high < 0.2
     assert wilson(20, 20) == pytest.approx((1 - high, 1.0))
+
+
+@pytest.mark.parametrize("rows", [12, 27, 100, 1000])
+def test_wilson_holds_in_95_of_100_samples_where_misses_are_few(rows: int) -> None:
+    """Exactly, by the binomial distribution; Wilson's own holds in 84 of 100 at worst."""
+    ends = [wilson(rows - misses, rows) for misses in range(rows + 1)]
+    low, high = np.array(ends).T
+    for misses in np.geomspace(0.001, 1.5, 400):
+        rate = 1 - misses / rows
+        inside = binomial(rows, 1 - rate)[(low <= rate) & (rate <= high)].sum()
+        assert inside >= 0.95 - 1e-9
+
+
+@pytest.mark.parametrize("misses", range(1, 11))
+def test_an_interval_reaches_to_where_as_many_misses_have_a_chance_of_5_percent(
+    misses: int,
+) -> None:
+    rows = 100_000
+    expected = (1 - wilson(rows - misses, rows)[1]) * rows
+    fewer = sum(exp(-expected) * expected**count / gamma(count + 1) for count in range(misses))
+    assert 1 - fewer == pytest.approx(0.05, abs=1e-4)
+    assert wilson(misses, rows)[0] * rows == pytest.approx(expected)
+
+
+def test_fractions_of_a_miss_lie_between_whole_ones() -> None:
+    def expected(misses: float) -> float:
+        return (1 - wilson(1000 - int(10 * misses), 1000, effective=100)[1]) * 100
+
+    assert expected(1.5) == pytest.approx((expected(1) + expected(2)) / 2)
+    assert expected(0.5) == pytest.approx(expected(1) / 2)
+    usual = score_interval(0.893, 100)
+    assert wilson(893, 1000, effective=100) == usual  # 10.7 misses
+
+
+def test_only_small_counts_lengthen_an_interval() -> None:
+    usual, longer = score_interval(0.92, 100), wilson(92, 100)
+    assert longer[0] == usual[0]
+    assert usual[1] < longer[1] < usual[1] + 0.005
+    assert wilson(87, 100) == score_interval(0.87, 100)
 
 
 @pytest.mark.parametrize(("hits", "rows"), [(-1, 5), (6, 5), (0, 0)])

@@ -120,7 +120,7 @@ class Selection:
     honest_ci95: tuple[float, float]
 
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 
 class Counts(NamedTuple):

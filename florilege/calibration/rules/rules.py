@@ -164,13 +164,14 @@ def class_coverage(
     the one that covers its own rows plus ``1 - w`` times the one that covers all rows, where ``w``
     is ``macro_weight``. With fewer than ``1/(1 - coverage) - 1`` rows a class has no threshold of
     its own: only 0, which excludes it from no set, would guarantee the coverage. So it gets
-    ``1 - w`` times the threshold of all rows (for scores of 0 or more).
+    ``1 - w`` times the threshold of all rows. Between 0 and 1 all thresholds are then multiplied
+    by the factor with which they cover ``coverage`` of all photos, see
+    :func:`florilege.calibration.conformal.interpolated_thresholds`; scores must be 0 or more.
 
     Promise, for photos exchangeable with the calibration rows, and a network chosen without them:
-    at 0 the sets and the promise of :func:`coverage`; at 1 ``P(true class in set | class) >=
-    coverage`` for every class, with the rare ones in all sets; between the two
-    ``P(true class in set) >= 1 - 2 (1 - coverage)`` over all photos, see
-    :func:`florilege.calibration.conformal.promised_coverage`. Simulated losses are smaller.
+    ``P(true class in set) >= coverage`` over all photos; at 0 these are the sets of
+    :func:`coverage`; at 1 ``P(true class in set | class) >= coverage`` for every class, with the
+    rare ones in all sets, so that over all photos it is more.
 
     References:
         Ding, Fermanian and Salmon, "Conformal prediction for long-tailed classification",

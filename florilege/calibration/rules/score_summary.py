@@ -1,15 +1,18 @@
 """The summary of calibration scores that the rules need, from one pass over batches."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.conformal import (
+    Cut,
     check_coverage,
     class_quantiles,
     conformal_rank,
     interpolate,
+    interpolated_thresholds,
     pac_rank,
     true_score_quantile,
 )
@@ -190,11 +193,27 @@ class ScoreSummary:
         ``class_weights`` must be those of ``macro_weight``.
         """
         true, labels = self._true_scores(), np.concatenate(self._labels)
-        own, shared = class_quantiles(
-            true, labels, self.classes, coverage, candidates=self.candidates
-        )
-        finite = np.array([self._finite(quantile) for quantile in own])
-        thresholds = interpolate(finite, self._finite(shared), macro_weight)
+        quantiles = partial(class_quantiles, true, labels, self.classes, coverage)
+        if macro_weight in (0, 1):
+            own, shared = quantiles(candidates=self.candidates)
+            thresholds = interpolate(self._all_finite(own), self._finite(shared), macro_weight)
+        elif self._smallest < 0:
+            raise ValueError(
+                "scores must be 0 or more for class_coverage with a macro_weight between 0 and 1, "
+                f"got {self._smallest}"
+            )
+        else:
+            (own, shared), (own_below, shared_below) = quantiles(), quantiles(below=1)
+            cut = Cut(
+                own=self._all_finite(own),
+                shared=self._finite(shared),
+                own_below=self._all_finite(own_below),
+                shared_below=self._finite(shared_below),
+            )
+            mixed = interpolated_thresholds(
+                true, labels, cut, coverage, macro_weight, candidates=self.candidates
+            )
+            thresholds = self._all_finite(mixed)
         return self._rule(
             "class_coverage", 0.0, class_thresholds=thresholds, macro_weight=macro_weight
         )
@@ -227,6 +246,9 @@ class ScoreSummary:
         if quantile == np.inf:  # the best class suffices
             return self._smallest if self.classes == 1 else next_above(self._largest_rest)
         return quantile
+
+    def _all_finite(self, quantiles: Floats) -> Floats:
+        return np.array([self._finite(quantile) for quantile in quantiles])
 
     def _rule(self, rule: str, lambda_val: float, **fields: Any) -> SetRule:
         return SetRule(

@@ -90,7 +90,7 @@ def test_the_round_trip_through_strict_json_is_exact(record: CalibrationRecord) 
     assert again == record
     assert again.to_json() == text
     plain = json.loads(text, parse_constant=refuse)
-    assert plain["schema_version"] == 9
+    assert plain["schema_version"] == 10
     counts = record.tables[0].rules[0].counts[0]
     assert plain["tables"][0]["rules"][0]["counts"][0] == json.loads(json.dumps(counts))
 
@@ -578,7 +578,7 @@ def test_the_published_schema_is_that_of_the_record() -> None:
         ('"split": "val"', '"split": "val", "colour": "red"', "measured.colour: "),
         ('"split": "val",', "", "measured.split: .*required"),
         ('"score_kind": ', '"fusion": "guess", "score_kind": ', r"scoring.fusion: .*number"),
-        ('"schema_version": 9,', "", "schema_version"),
+        ('"schema_version": 10,', "", "schema_version"),
     ],
 )
 def test_a_wrong_entry_is_named_by_its_place(

@@ -224,21 +224,23 @@ def test_answers_without_a_network_are_those_of_the_server(
         photos = [others, *[BLURRED] * 6][:count]
         result = ask(offline, photos, **query)
         theirs = pipeline(photos, IdentifyQuery(**{"lang": "en-GB", **query}), "test").answer
-        check_equal(result["answer"], theirs.model_dump(mode="json", by_alias=True))
+        # Scores less the threshold of their species, so that nearly nothing may be left of them.
+        rest = 1e-6 if query.get("rule") == "class_coverage" else 1e-9
+        check_equal(result["answer"], theirs.model_dump(mode="json", by_alias=True), rest=rest)
 
 
-def check_equal(ours: Any, theirs: Any, path: str = "") -> None:
+def check_equal(ours: Any, theirs: Any, path: str = "", *, rest: float = 1e-9) -> None:
     """An answer is that of the server, but for what the device leaves out and last digits."""
     if isinstance(theirs, dict):
         assert ours.keys() == theirs.keys(), path
         for key in theirs.keys() - {"id", "statement", "url", "detail"}:
-            check_equal(ours[key], theirs[key], f"{path}/{key}")
+            check_equal(ours[key], theirs[key], f"{path}/{key}", rest=rest)
     elif isinstance(theirs, list):
         assert len(ours) == len(theirs), path
         for place, pair in enumerate(zip(ours, theirs, strict=True)):
-            check_equal(*pair, f"{path}/{place}")
+            check_equal(*pair, f"{path}/{place}", rest=rest)
     elif isinstance(theirs, float):
-        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-9), path
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=rest), path
     else:
         assert ours == theirs, path
 

@@ -113,6 +113,16 @@ function dialOf({ table, point }, compared, calibrated, calibration, rejects) {
 
 const stopOf = ({ k, coverage, lambda }) => ({ k, coverage, lambda });
 
+/** With these expected numbers, 0, 1, ... 10 or more have a chance of 5 %; as in `intervals.py`. */
+const FEWEST_OF_FEW = [0, 0.0513, 0.3554, 0.8177, 1.3663, 1.9701, 2.6130, 3.2853, 3.9808, 4.6952, 5.4254];
+
+/** The least expected number with which so many or more have a chance of 5 %, if Wilson's interval is shorter. */
+function fewest(count) {
+  const [below, above] = [Math.floor(count), Math.ceil(count)];
+  if (count > 10) return count;
+  return FEWEST_OF_FEW[below] + (count - below) * (FEWEST_OF_FEW[above] - FEWEST_OF_FEW[below]);
+}
+
 /** How often sets of about this size held the true class, with Wilson's interval; null where unknown. */
 function rateAtSize(table, point, size, { size_bins: bins, split, selection_split: selection }) {
   const bin = bins.findLastIndex((edge) => edge <= size);
@@ -126,7 +136,7 @@ function rateAtSize(table, point, size, { size_bins: bins, split, selection_spli
     return [Math.max(0, centre - half), Math.min(1, centre + half)];
   };
   let [low, high] = interval(share);
-  [low, high] = [hits ? low : 0, hits < rows ? high : 1];
+  [low, high] = [Math.min(low, fewest(share * n) / n), Math.max(high, 1 - fewest((1 - share) * n) / n)];
   if (table.label_noise) [low, high] = withWrongLabels(interval, share, table.label_noise);
   return { value: share, ci95: [low, high], split, rows, selection_split: selection };
 }
