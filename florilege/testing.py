@@ -24,8 +24,16 @@ def check_loss(loss: nn.Module) -> None:
     Example:
         >>> check_loss(torch.nn.CrossEntropyLoss())
     """
-    findings = list(_findings(loss))
-    assert not findings, f"{type(loss).__name__}:\n" + "\n".join(findings)
+    value: Any = loss
+    name = getattr(value, "__name__", type(value).__name__)
+    findings = list(_findings(loss)) if isinstance(value, nn.Module) else [_not_a_module(value)]
+    assert not findings, f"{name}:\n" + "\n".join(findings)
+
+
+def _not_a_module(value: Any) -> str:
+    if isinstance(value, type) and issubclass(value, nn.Module):
+        return f"it is a class: check a loss of it, as {value.__name__}()"
+    return "it is no torch module: derive a class from torch.nn.Module and compute in its forward"
 
 
 def _findings(loss: nn.Module) -> Iterator[str]:

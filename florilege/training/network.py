@@ -101,7 +101,7 @@ def make_objective(config: TrainConfig, class_counts: Sequence[int]) -> Objectiv
     try:
         loss_fn = losses.build(name, **{**defaults, **config.loss_parameters})
     except (ValueError, TypeError) as error:
-        raise UsageError(f"loss {name}: {error}") from error
+        raise UsageError(f"loss {name}: {str(error).removeprefix(f'loss {name} ')}") from error
     _check_fit(loss_fn, classes=len(class_counts), rows=sum(class_counts))
     if config.mixes and (loss_fn.takes_rows or loss_fn.ignore_index >= 0):
         why = "estimates the labels of each picture" if loss_fn.takes_rows else "ignores labels"

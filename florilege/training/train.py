@@ -269,7 +269,7 @@ def _notes_on_resuming(
     if config.optimiser.name == "lbfgs":
         yield "the head is solved for already: nothing is left to train"
         return
-    yield f"continuing after {position.epoch} epochs and {position.step} steps"
+    yield f"continuing after epoch {position.epoch} and step {position.step}"
     if position.processes != ranks.count:
         yield (
             f"the run had {position.processes} processes and now has {ranks.count}: the result is "

@@ -84,7 +84,7 @@ def test_a_second_run_into_the_same_folder_is_refused_and_resume_continues_the_s
     assert isinstance(error_of(cli.app, *quick), UsageError)
     longer = _train("--out", tmp_path / "run", "--resume", "--epochs", 2)
     assert longer.exit_code == 0, longer.output
-    assert "continuing after 1 epochs" in longer.stderr
+    assert "continuing after epoch 1" in longer.stderr
     assert "epoch 2/2" in longer.stderr
     assert RunFolder(tmp_path / "run").read_config().epochs == 2
     other = error_of(cli.app, "--out", tmp_path / "run", "--resume", "--seed", 4)

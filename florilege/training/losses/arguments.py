@@ -44,8 +44,8 @@ def _check_batch(logits: Tensor, labels: Tensor, *, check_range: bool = True) ->
     if labels.is_floating_point():
         if labels.shape != logits.shape:
             raise ValueError(
-                f"soft targets must have the shape of the logits {(batch, classes)}, "
-                f"got {tuple(labels.shape)}"
+                f"labels must be classes, int64 ({batch},), or soft targets "
+                f"{(batch, classes)}, got {labels.dtype} {tuple(labels.shape)}"
             )
         return labels
     if labels.dtype != torch.int64:

@@ -113,7 +113,7 @@ def test_when_a_process_dies_the_others_report_it_and_a_resumed_run_has_the_same
             several, "killed", rank
         )
     assert float((several / "killed.seconds").read_text()) < 60
-    assert "continuing after 1 epochs and 6 steps" in _said(several, "resumed", 0)
+    assert "continuing after epoch 1 and step 6" in _said(several, "resumed", 0)
     check_same_runs(several / "whole", several / "cut")
 
 
@@ -125,7 +125,7 @@ def test_a_run_of_one_process_killed_mid_epoch_resumes_to_the_same_bits(
     config = single(several / "photos", name)
     train_quietly(config, tmp_path / "whole")
     lines = lines_of(config, several / name, resume=True)
-    assert lines[0] == "continuing after 1 epochs and 6 steps"
+    assert lines[0] == "continuing after epoch 1 and step 6"
     check_same_runs(tmp_path / "whole", several / name)
 
 

@@ -225,6 +225,8 @@ def test_tensors_that_do_not_fit_are_refused(
         call(key, loss, logits, labels.masked_fill(labels == labels[0], -1))
     with pytest.raises(ValueError, match="labels"):
         call(key, loss, logits, labels[:7])
+    with pytest.raises(ValueError, match=r"classes, int64 \(8,\), or soft targets .*float32"):
+        call(key, loss, logits, labels.float())
     with pytest.raises(ValueError, match="labels must be int64"):
         call(key, loss, logits, labels.int())
     with pytest.raises(ValueError, match="targets"):
