@@ -22,6 +22,7 @@ Without DATA the tables of the file are printed.
 import argparse
 import csv
 import itertools
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -347,9 +348,14 @@ def table_of(rows: Sequence[Mapping[str, str]], data: str) -> str:
         method: [cell(ours, method, noise, val) for _, val, noise in kinds]
         for method in dict.fromkeys(row["method"] for row in ours)
     }
-    order = sorted(lines, key=lambda method: lines[method][-1].split(" / ")[1:2], reverse=True)
+    order = sorted(lines, key=lambda method: _at_3(lines[method][-1]), reverse=True)
     body = [f"| `{method}` | {' | '.join(lines[method])} |" for method in order]
     return "\n".join([f"| method | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|", *body])
+
+
+def _at_3(text: str) -> float:
+    """The accuracy at K = 3 in a cell."""
+    return float(re.findall(r"[\d.]+", text)[1]) if text else 0.0
 
 
 def cell(rows: Sequence[Mapping[str, str]], method: str, noise: str, val_labels: str) -> str:

@@ -17,6 +17,7 @@ from benchmarks.sets.decays import (
     widened,
 )
 from benchmarks.sets.head_methods import FIRST_SEED, Bench
+from benchmarks.sets.label_doubt import accuracies
 from florilege.training.frozen.head_solver import DECAYS, candidate_of
 from florilege.training.validation_metric import Metric
 from tests.benchmarks.test_heads import _sizes as _sizes
@@ -88,3 +89,12 @@ def test_cross_validation_also_goes_beyond_the_grid(
     assert decay < 1e5
     assert on_val["linear"].shape == (len(bench.features["val"]), 3)
     assert on_test["linear"].shape == (len(bench.features["test"]), 3)
+
+
+def test_correcting_the_most_doubtful_fifth_is_between_wrong_and_clean_labels(
+    bench: Bench,
+) -> None:
+    wrong, corrected, clean = accuracies(bench, 0.5, FIRST_SEED)
+    assert wrong.shape == (2,)  # K = 2 and 3
+    assert wrong[0] <= corrected[0] <= clean[0]
+    assert corrected[0] > wrong[0] or wrong[0] == clean[0]
