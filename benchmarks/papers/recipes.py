@@ -131,8 +131,8 @@ def timed(config: TrainConfig, run: Path, steps: int) -> Timing:
                     self.train_epoch(loader, each_epoch, _advance)
                     self.position.batch = 0  # again, as if it were the same epoch
             self.read_sums()
-            with history.events(self.folder, 0) as self.append_events:
-                self.end_epoch(self.validate(loader), each_epoch)
+            with history.events(self.folder, 0) as record:
+                self.end_epoch(self.validate(loader), each_epoch, record)
 
         def train_step(self, group: Sequence[Batch], each_epoch: int) -> Tensor:
             if self.position.step in (1, 1 + steps):

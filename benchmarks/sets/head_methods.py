@@ -30,12 +30,11 @@ from florilege.training.batches.data_loader import Features
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.device import choose
-from florilege.training.frozen.features import FrozenBackbone, HeadOnFeatures
+from florilege.training.frozen.features import FrozenBackbone, HeadOnFeatures, frozen_backbone
 from florilege.training.frozen.head_solver import DECAYS as DECAYS
 from florilege.training.frozen.head_solver import choose as choose_decay
 from florilege.training.frozen.head_solver import solutions
 from florilege.training.network import Objective, head_of, seeded, start
-from florilege.training.preparation import frozen_backbone
 
 SIZES: Final = (1, 2, 3, 5)
 PARTS: Final = ("train", "val", "test")

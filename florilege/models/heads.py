@@ -67,7 +67,7 @@ def _in_float32(forward: Callable[[Head, Tensor], Outputs]) -> Callable[[Head, T
     return in_float32
 
 
-class LinearHead(nn.Linear):
+class _LinearHead(nn.Linear):
     """A linear layer that computes in float32."""
 
     @_in_float32
@@ -136,7 +136,7 @@ class TwoHead(nn.Module):
 
 
 _LAYERS: Final[Mapping[str, Callable[[int, int], nn.Module]]] = {
-    "linear": LinearHead,
+    "linear": _LinearHead,
     "cosine": CosineHead,
     "two_head": TwoHead,
 }

@@ -61,6 +61,11 @@ def resolve(
     # names first, because a name drops the parameters that were set before it
     for override in sorted(overrides, key=lambda text: not text.startswith(_NAMES)):
         explicit = merge(explicit, _override(override))
+    return _with_clipping(_with_preprocess(from_plain(_on_recipe(explicit))))
+
+
+def _on_recipe(explicit: Plain) -> Plain:
+    """Explicit settings, on top of those of their recipe."""
     name = str(explicit.get("recipe", "frozen" if explicit.get("freeze") else "default"))
     if name not in RECIPES:
         raise UsageError(
@@ -74,7 +79,7 @@ def resolve(
         raise UsageError(f"no data given: add --data {recipe.data}; {recipe.place}")
     if recipe.options and isinstance(source := merged.get("data"), str):
         merged["data"] = add_options(source, recipe.options)
-    return _with_clipping(_with_preprocess(from_plain(merged)))
+    return merged
 
 
 def _with_preprocess(config: TrainConfig) -> TrainConfig:

@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
+from torch import Tensor, nn
 
 from florilege.errors import FlorilegeError, UsageError
 
@@ -64,18 +65,20 @@ def choose(device: str, precision: str) -> Compute:
             "build, or use --device cpu"
         )
     name = ("cuda" if gpu else "cpu") if device == "auto" else device
-    if precision in ("auto", "fast"):
-        has_units = _cpu_has_bf16_units if name == "cpu" else _gpu_has_bf16_units
-        native = (name == "cuda" or precision == "fast") and has_units()
-        precision = "bf16" if native else "fp32"
-    if precision == "fp16" and name == "cpu":
+    if name == "cpu" and precision == "fp16":
         raise UsageError("precision fp16 needs a GPU; on a CPU use auto, fast, fp32 or bf16")
-    return Compute(torch.device(name), precision)
+    return Compute(torch.device(name), _resolved(precision, name))
 
 
-def _gpu_has_bf16_units() -> bool:
-    """Whether this GPU computes in bf16 itself: from compute capability 8.0, not a T4."""
-    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+def _resolved(precision: str, device: str) -> str:
+    """The precision that ``auto`` or ``fast`` means on a device; any other is itself."""
+    if precision not in ("auto", "fast"):
+        return precision
+    if device == "cuda":  # from compute capability 8.0; a T4 only emulates bf16
+        has_units = bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    else:
+        has_units = precision == "fast" and _cpu_has_bf16_units()
+    return "bf16" if has_units else "fp32"
 
 
 def _cpu_has_bf16_units() -> bool:
@@ -123,6 +126,12 @@ def exhausted() -> Iterator[None]:
             f"{what}: lower batch_size (accumulate=2 makes a step of two batches), image_size, "
             "cache_mb or workers. Everything up to the last checkpoint is safe: --resume continues"
         ) from error
+
+
+def compiled(model: nn.Module, *, rows: int) -> Callable[[Tensor], Any]:
+    """``model``, compiled for batches of ``rows`` alone: another size would take minutes."""
+    fast = torch.compile(model, dynamic=False)
+    return lambda inputs: (fast if len(inputs) == rows else model)(inputs)
 
 
 @contextmanager

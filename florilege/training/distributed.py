@@ -252,34 +252,26 @@ def _is_communication_error(error: Exception) -> bool:
     return failed or isinstance(error, dist.DistError)
 
 
-class Interruption:
-    """Whether a stop was requested."""
-
-    def __init__(self) -> None:
-        self.requested = False
-
-    def request(self, _signal: int, _frame: FrameType | None) -> None:
-        """Request a stop after the current step; a second request stops at once."""
-        if self.requested:
-            raise KeyboardInterrupt
-        self.requested = True
-
-
 @contextmanager
-def interruptible() -> Iterator[Interruption]:
-    """While the block runs, SIGINT and SIGTERM only set a flag.
+def interruptible() -> Iterator[threading.Event]:
+    """While the block runs, a first SIGINT or SIGTERM only sets a flag; a second one stops at once.
 
     Stopping in the middle of a step would leave weights and momentum of different steps. Outside
     the main thread Python allows no signal handlers, so nothing changes there.
     """
-    interruption = Interruption()
+    stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield interruption
+        yield stop
         return
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, interruption.request) for number in signals}
+
+    def request(_signal: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield interruption
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -2,29 +2,24 @@
 processes share, and notes for the user."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import torch
 
 from florilege.calibration.photo_groups import choosing_rows, plants_of
-from florilege.cores import cores
 from florilege.data.dataset import Dataset, Split
 from florilege.data.records import count_of
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
-from florilege.models.backbones import Network, architecture
+from florilege.models.backbones import architecture
 from florilege.models.classes import ClassTable
 from florilege.models.images.damage import damaged_photos, without_rows
 from florilege.models.reference_pictures import pack_thumbnails, read_thumbnails
-from florilege.models.runtime import fastest_float32
 from florilege.training.batches.run_photos import short_side
 from florilege.training.config import TrainConfig
-from florilege.training.device import Compute
-from florilege.training.frozen.features import FrozenBackbone, folder_name
 from florilege.training.recipes import RECIPES
 from florilege.training.run_folder import RunFolder
 from florilege.version import own_version
@@ -140,30 +135,18 @@ def _note_on_decay(config: TrainConfig, photos: int) -> Iterator[str]:
         )
 
 
-def frozen_backbone(
-    config: TrainConfig, network: Network, run: Path, compute: Compute, say: Callable[[str], None]
-) -> FrozenBackbone:
-    """The backbone that computes features, stored beside the run or in ``config.features``."""
-    preprocess, runtime = config.preprocess, fastest_float32()
-    folder = Path(config.features) if config.features else run.resolve().parent / "features"
-    computed_by = "gpu" if compute.on_gpu else runtime.name
-    folder /= folder_name(config.backbone, network.backbone, preprocess, computed_by=computed_by)
-    workers = cores() if config.workers is None else config.workers
-    return FrozenBackbone(network, preprocess, folder, compute, workers, say, runtime)
-
-
 Damaged = Mapping[str, Mapping[int, str]]
 """By split the rows of damaged photos, each with its name and the reason."""
 
 
-def find_damaged(dataset: Dataset) -> Damaged:
+def _find_damaged(dataset: Dataset) -> Damaged:
     """Read every photo of a data set once."""
     return {name: damaged_photos(split) for name, split in dataset.splits.items()}
 
 
 def without_damaged(dataset: Dataset) -> tuple[Dataset, list[str]]:
     """The data set without its damaged photos, and lines for the user that list them."""
-    damaged = find_damaged(dataset)
+    damaged = _find_damaged(dataset)
     if not any(damaged.values()):
         return dataset, []
     splits = {name: without_rows(split, [*damaged[name]]) for name, split in dataset.splits.items()}
@@ -182,7 +165,7 @@ def without_damaged(dataset: Dataset) -> tuple[Dataset, list[str]]:
 
 def all_named(source: str) -> DataError | None:
     """The error that names every damaged photo of every split; None if there is none any more."""
-    damaged = find_damaged(open_dataset(source))
+    damaged = _find_damaged(open_dataset(source))
     if not any(damaged.values()):
         return None
     return DataError(

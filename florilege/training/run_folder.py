@@ -5,13 +5,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from florilege.errors import BundleError, DataError, UsageError
-from florilege.files import LOCK, new_folder_lock
+from florilege.files import LOCK, new_folder_lock, write_atomic
 from florilege.models.backbones import RECORD, Provenance
 from florilege.models.classes import ClassTable
 from florilege.models.photo_hashes import PHOTOS
 from florilege.training.config import MAY_CHANGE, TrainConfig
 from florilege.training.configuration import from_plain, read_yaml, to_yaml
-from florilege.training.loop.checkpoint import write
 
 
 class RunFolder:
@@ -109,3 +108,14 @@ class RunFolder:
             return ClassTable.from_json(self.classes.read_bytes())
         except OSError as error:
             raise BundleError(f"cannot read {self.classes}: {error.strerror}") from error
+
+
+def write(path: Path, content: bytes | memoryview) -> None:
+    """Write a file of the run folder atomically; a ``BundleError`` if the disk is full."""
+    try:
+        write_atomic(path, content)
+    except OSError as error:
+        raise BundleError(
+            f"cannot write {path}: {error.strerror or error}. Everything up to the last checkpoint "
+            "is safe: make room and continue with --resume"
+        ) from error

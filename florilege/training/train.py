@@ -18,23 +18,22 @@ from florilege.training.batches.run_photos import RunPhotos, UnreadablePictures,
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute, choose, exhausted, tuned
 from florilege.training.distributed import Ranks, together
-from florilege.training.frozen.features import HeadOnFeatures, threads_for
+from florilege.training.frozen.features import HeadOnFeatures, frozen_backbone, threads_for
 from florilege.training.frozen.head_solver import search
-from florilege.training.loop.checkpoint import Position, TrainingState, load, save_weights, write
+from florilege.training.loop.checkpoint import Position, TrainingState, load, save_weights
 from florilege.training.loop.training_loop import Run, Say
 from florilege.training.network import seeded, start, unfreeze
 from florilege.training.optimisation import rate_share
 from florilege.training.preparation import (
     all_named,
     facts,
-    frozen_backbone,
     notes_on_start,
     notes_on_validation,
     open_data,
     reference_pictures,
     without_damaged,
 )
-from florilege.training.run_folder import RunFolder
+from florilege.training.run_folder import RunFolder, write
 from florilege.training.validation_metric import metric_of
 
 
@@ -211,8 +210,8 @@ class _TrainingProcess:
         """Features of `train` and `val`, computed by one process; None to train on pictures."""
         if not (self.config.freeze and self.config.epochs):
             return None
-        settings = (self.config, self.network, self.folder.path, self.compute, self.say)
-        backbone = frozen_backbone(*settings)
+        run = self.folder.path
+        backbone = frozen_backbone(self.config, self.network, run, self.compute, self.say)
         train, val = self.dataset.split("train"), self.dataset.split("val")
         return self.ranks.in_turn(lambda: (backbone.features(train), backbone.features(val)))
 

@@ -36,7 +36,7 @@ BATCH_NORMS: Final = nn.modules.batchnorm._BatchNorm
 _WITH_AUXILIARY_HEADS: Final = ("googlenet", "inception_v3")
 
 
-class TorchvisionNetwork(Architecture):
+class _TorchvisionNetwork(Architecture):
     """A classifier of torchvision."""
 
     def backbone(self, image_size: int | None) -> Backbone:
@@ -236,7 +236,7 @@ def architecture(name: str) -> Architecture:
         if timm_network.is_known:
             return timm_network
     elif name in available():
-        return TorchvisionNetwork(name)
+        return _TorchvisionNetwork(name)
     near = did_you_mean(_nearest(name)) or "; docs/training.md lists them"
     raise ValueError(f"there is no backbone {name!r}{near}")
 

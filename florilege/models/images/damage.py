@@ -1,4 +1,4 @@
-"""Photos that cannot be read: which they are, and photos without them."""
+"""_Photos that cannot be read: which they are, and photos without them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,8 +15,8 @@ from florilege.progress import progress
 _LOOK: Final = Preprocess(image_size=32)  # small: it only matters whether a photo decodes
 
 
-class Photos(Protocol):
-    """Photos that are read on demand, such as those of a split."""
+class _Photos(Protocol):
+    """_Photos that are read on demand, such as those of a split."""
 
     @property
     def name(self) -> str:
@@ -34,10 +34,10 @@ class Photos(Protocol):
         """Some of them."""
 
 
-P = TypeVar("P", bound=Photos)
+P = TypeVar("P", bound=_Photos)
 
 
-def damaged_photos(photos: Photos) -> dict[int, str]:
+def damaged_photos(photos: _Photos) -> dict[int, str]:
     """Read every photo once: the rows of those that cannot be read, with name and reason."""
     problems, count = dict[int, str](), len(photos.names)
     with progress(count, f"checking {photos.name}") as advance:
@@ -66,7 +66,7 @@ def readable(photos: P, say: Callable[[str], None]) -> P:
     return without_rows(photos, [*damaged])
 
 
-def _problem(photos: Photos, row: int) -> str | None:
+def _problem(photos: _Photos, row: int) -> str | None:
     try:
         load(photos.read(row), _LOOK)
     except (OSError, ImageError) as error:

@@ -55,7 +55,7 @@ _KEY, _SWITCH = 0, 3
 _SELECT: Final = 2  # of screen content tools and of integer motion: each frame says it
 
 
-def av1_sizes(stream: Stream, count: PartCounter) -> Iterator[Size]:
+def _av1_sizes(stream: Stream, count: PartCounter) -> Iterator[Size]:
     """The size of each frame in a stream, at least.
 
     A frame may have another size than its sequence. The fields that say which come late in its
@@ -173,7 +173,7 @@ _FIRST_NO_SLICE: Final = 32
 _LENGTH_BYTES: Final = 4  # before each unit; libheif reads no other
 
 
-def hevc_sizes(configuration: bytes, stream: Stream, count: PartCounter) -> Iterator[Size]:
+def _hevc_sizes(configuration: bytes, stream: Stream, count: PartCounter) -> Iterator[Size]:
     """The size in each sequence parameter set of a configuration record and of a stream.
 
     Raises:
@@ -306,10 +306,10 @@ def _own_size(item: Item, count: PartCounter) -> Size:
 def _frame_sizes(item: Item, count: PartCounter) -> list[Size]:
     """What the decoder allocates for the item itself."""
     if item.type == b"av01":
-        return list(av1_sizes(item.content, count))
+        return list(_av1_sizes(item.content, count))
     if item.type == b"hvc1":
         records = [data for name, data in item.properties if name == b"hvcC"]
-        return [size for record in records for size in hevc_sizes(record, item.content, count)]
+        return [size for record in records for size in _hevc_sizes(record, item.content, count)]
     if item.type in _CANVAS:
         wide = item.content[1] & 1
         return [struct.unpack_from(">II" if wide else ">HH", item.content, _CANVAS[item.type])]

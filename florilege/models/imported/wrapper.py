@@ -26,7 +26,7 @@ _SMALLEST: Final = np.finfo(np.float32).tiny  # makes the logarithm of 0 finite
 Step = tuple[str, Any, dict[str, Any]]  # an operation, its second operand or None, its attributes
 
 
-def wrap_graph(
+def _wrap_graph(
     graph: Graph, input_format: InputFormat, choice: OutputChoice, *, classes: int, batch: bool
 ) -> onnx.ModelProto:
     """Wrap the graph for batches of any number of pictures, or of one if not ``batch``."""
@@ -236,7 +236,7 @@ def _wrap_and_compare(
     batch: bool,
 ) -> WrappedModel:
     count, classes = original.shape
-    model = wrap_graph(graph, input_format, choice, classes=classes, batch=batch)
+    model = _wrap_graph(graph, input_format, choice, classes=classes, batch=batch)
     singles = [picture[np.newaxis] for picture in pictures]
     outputs = Graph(model, files={}).run_all([*singles, pictures[:BATCH]] if batch else singles)
     logits = outputs[LOGITS].astype(np.float64)

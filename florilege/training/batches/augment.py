@@ -5,7 +5,7 @@ Each step on a picture is a pure function of the picture and uniform numbers in 
 
 import math
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Self
+from typing import Final
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ def augment(
     The picture is RGB, uint8 ``(height, width, 3)``, or an image in RGB; the view is such an array.
     """
     width, height = _size(picture)
-    view = resized(picture, _crop_box(width, height, config, draws[0:4]), size)
+    view = _resized(picture, _crop_box(width, height, config, draws[0:4]), size)
     if draws[4] < config.flip:
         view = view[:, ::-1]
     if draws[5] < config.flip_vertical:
@@ -67,8 +67,8 @@ def _crop_box(width: int, height: int, config: AugmentConfig, draws: Sequence[fl
     return left, top, min(left + crop_width, width), min(top + crop_height, height)
 
 
-def resized(picture: Picture | Image.Image, box: Box, size: int) -> Picture:
-    """The part ``box`` of ``picture``, resized to ``size`` x ``size`` with antialiasing."""
+def _resized(picture: Picture | Image.Image, box: Box, size: int) -> Picture:
+    """The part ``box`` of ``picture``, _resized to ``size`` x ``size`` with antialiasing."""
     width, height = _size(picture)
     whole = box == (0.0, 0.0, float(width), float(height))
     if whole and width == height == size:
@@ -144,34 +144,29 @@ def cut_mixed(
     return mixed.movedim(1, 3), targets
 
 
-class Mixture(NamedTuple):
-    """Mixup of one batch: each picture and its label are mixed with those of a partner."""
+def mixed(
+    images: Tensor, labels: Tensor, alpha: float, *, classes: int, seed: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """Mixup of a batch: each picture and its label mixed with those of a partner, both float32.
 
-    share: float  # of each picture itself
-    partners: Tensor  # positions in the batch, int64, (batch,)
+    One share for the batch is drawn from Beta(``alpha``, ``alpha``), and a permutation as partners.
+    Shapes are those of `cut_mixed`, but images may be features as well, ``(batch, dimensions)``.
 
-    @classmethod
-    def draw(cls, seed: int, epoch: int, batch: int, *, alpha: float, size: int) -> Self:
-        """One share for the batch from Beta(``alpha``, ``alpha``), and a permutation as partners.
+    References:
+        Zhang et al., "mixup: Beyond empirical risk minimization", ICLR 2018.
 
-        References:
-            Zhang et al., "mixup: Beyond empirical risk minimization", ICLR 2018.
-        """
-        random = np.random.default_rng((seed, epoch, batch))
-        share = float(random.beta(alpha, alpha))
-        return cls(share, torch.from_numpy(random.permutation(size)))
+    Example:
+        >>> images, labels = torch.tensor([[0.0], [1.0]]), torch.tensor([0, 2])
+        >>> images, targets = mixed(images, labels, 0.4, classes=3, seed=(0, 0, 1))
+        >>> bool((images[:, 0] == targets[:, 2]).all())
+        True
+    """
+    random = np.random.default_rng(tuple(seed))
+    share = float(random.beta(alpha, alpha))
+    order = torch.from_numpy(random.permutation(len(labels)))
+    partners = order.to(images.device, non_blocking=True)
 
-    def mix(self, values: Tensor) -> Tensor:
-        """Mixtures of ``values`` ``(batch, ...)`` of any number type, float32."""
-        values = values.float()
-        return self.share * values + (1 - self.share) * values[self.partners]
+    def mix(values: Tensor) -> Tensor:
+        return share * values.float() + (1 - share) * values.float()[partners]
 
-    def targets(self, labels: Tensor, *, classes: int) -> Tensor:
-        """Soft targets of the mixtures, float32 ``(batch, classes)``, of labels int64 ``(batch,)``.
-
-        Example:
-            >>> Mixture(0.5, torch.tensor([1, 0])).targets(torch.tensor([0, 2]), classes=3)
-            tensor([[0.5000, 0.0000, 0.5000],
-                    [0.5000, 0.0000, 0.5000]])
-        """
-        return self.mix(F.one_hot(labels, classes))
+    return mix(images), mix(F.one_hot(labels, classes))

@@ -275,7 +275,7 @@ class PictureDataset(TorchDataset[Any]):
         picture = decode() if self.cache is None else self.cache.read(self.hashes[row], decode)
         if photo is not None and self.fingerprints is not None:
             whole = Image.fromarray(np.asarray(picture))
-            self.fingerprints[row] = fingerprint(look_at(whole))
+            self.fingerprints[row] = fingerprint_of(whole)
         return picture
 
 
@@ -308,7 +308,12 @@ def hash_photos(split: Split, *, workers: int) -> list[tuple[bytes, bytes]]:
 
 
 def _identified(content: bytes) -> tuple[bytes, bytes]:
-    return photo_hash(content), fingerprint(look_at(content)).tobytes()
+    return photo_hash(content), fingerprint_of(content).tobytes()
+
+
+def fingerprint_of(photo: bytes | Image.Image) -> Fingerprints:
+    """What a photo shows, ``(WORDS,)``."""
+    return fingerprint(look_at(photo))
 
 
 def read_all(pictures: PictureDataset, activity: str, workers: int) -> list[Any]:

@@ -16,9 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from florilege.cores import in_order
-from florilege.data.copies.fingerprints import WORDS, fingerprint
-from florilege.data.copies.near_duplicates import look_at
+from florilege.cores import cores, in_order
+from florilege.data.copies.fingerprints import WORDS
 from florilege.data.dataset import Split
 from florilege.data.records import count_of
 from florilege.errors import BundleError
@@ -29,17 +28,19 @@ from florilege.models.heads import CosineHead, exact_float32
 from florilege.models.images import DECODER_VERSION, Preprocess, load
 from florilege.models.output_store import OutputStore, photo_id
 from florilege.models.photo_hashes import photo_hash
-from florilege.models.runtime import OPENVINO, Runtime, open_graph
+from florilege.models.runtime import OPENVINO, Runtime, fastest_float32, open_graph
 from florilege.models.session import FEATURES, INPUT, open_in_openvino
 from florilege.progress import progress
 from florilege.training.batches.data_loader import Features, PictureBatches
 from florilege.training.batches.run_photos import (
     Fingerprints,
     PictureDataset,
+    fingerprint_of,
     loader_of,
     read_all,
     unreadable,
 )
+from florilege.training.config import TrainConfig
 from florilege.training.device import Compute
 
 PHOTOS_AT_ONCE: Final = 64
@@ -60,7 +61,7 @@ class FrozenBackbone:
 
     network: Network
     preprocess: Preprocess
-    folder: Path  # for this network only, see :func:`folder_name`
+    folder: Path  # for this network only, see `_folder_name`
     compute: Compute
     workers: int  # processes that decode for a GPU
     say: Callable[[str], None]
@@ -97,7 +98,7 @@ class FrozenBackbone:
         row_of = dict(zip(ids, range(len(ids)), strict=True))
         if missing := store.missing(row_of):
             rows = [row_of[photo] for photo in missing]
-            pictures = in_order(lambda row: fingerprint(look_at(split.read(row))), rows)
+            pictures = in_order(lambda row: fingerprint_of(split.read(row)), rows)
             words = np.stack(list(pictures))
             store.add(missing, {_FINGERPRINT: words.view("<f4")})
         return store.values(_FINGERPRINT)[store.rows_of(ids)].view("<u8")
@@ -178,7 +179,19 @@ class FrozenBackbone:
                 yield from zip(batch.rows.tolist(), values, strict=True)
 
 
-def folder_name(
+def frozen_backbone(
+    config: TrainConfig, network: Network, run: Path, compute: Compute, say: Callable[[str], None]
+) -> FrozenBackbone:
+    """The backbone that computes features, stored beside the run or in ``config.features``."""
+    preprocess, runtime = config.preprocess, fastest_float32()
+    folder = Path(config.features) if config.features else run.resolve().parent / "features"
+    computed_by = "gpu" if compute.on_gpu else runtime.name
+    folder /= _folder_name(config.backbone, network.backbone, preprocess, computed_by=computed_by)
+    workers = cores() if config.workers is None else config.workers
+    return FrozenBackbone(network, preprocess, folder, compute, workers, say, runtime)
+
+
+def _folder_name(
     name: str, backbone: nn.Module, preprocess: Preprocess, *, computed_by: str = "onnxruntime"
 ) -> str:
     """Folder of the features of a network: its name, and a hash of its weights and preprocessing.

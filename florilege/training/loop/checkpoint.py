@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 
 from florilege.errors import BundleError
-from florilege.files import write_atomic
 from florilege.models.backbones import load_into
 from florilege.training.batches.run_photos import RunPhotos
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute
 from florilege.training.distributed import ALONE, Ranks
 from florilege.training.optimisation import WeightAverage, make_optimiser, restore
+from florilege.training.run_folder import write
 
 FORMAT: Final = 1
 
@@ -158,14 +158,3 @@ def save_weights(path: Path, state: Mapping[str, Tensor]) -> None:
     """Write the state of a network as safetensors."""
     weights = {key: value.detach().cpu().contiguous() for key, value in state.items()}
     write(path, save_safetensors(weights))
-
-
-def write(path: Path, content: bytes | memoryview) -> None:
-    """Write a file of the run folder atomically; a ``BundleError`` if the disk is full."""
-    try:
-        write_atomic(path, content)
-    except OSError as error:
-        raise BundleError(
-            f"cannot write {path}: {error.strerror or error}. Everything up to the last checkpoint "
-            "is safe: make room and continue with --resume"
-        ) from error

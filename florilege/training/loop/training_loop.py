@@ -1,6 +1,7 @@
 """The training loop: epochs of steps, an evaluation after each, checkpoints in between."""
 
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,21 +22,22 @@ from florilege.models.export import PictureNetwork
 from florilege.models.heads import by_head, exact_float32
 from florilege.progress import Advance, progress
 from florilege.terminal import is_step
-from florilege.training.batches.augment import Mixture, cut_mixed
+from florilege.training.batches.augment import cut_mixed, mixed
 from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
 from florilege.training.batches.run_photos import hash_photos
 from florilege.training.config import TrainConfig
-from florilege.training.device import Compute, compiling
-from florilege.training.distributed import ALONE, Interruption, Ranks, SharedFlags, interruptible
+from florilege.training.device import Compute, compiled, compiling
+from florilege.training.distributed import ALONE, Ranks, SharedFlags, interruptible
 from florilege.training.frozen.features import HeadOnFeatures
 from florilege.training.loop import checkpoint, history
 from florilege.training.loop.checkpoint import Position, TrainingState
 from florilege.training.loop.evaluation import Validation, ValidationMeter
 from florilege.training.network import Objective
 from florilege.training.optimisation import rate_share, set_rate
-from florilege.training.run_folder import RunFolder
+from florilege.training.run_folder import RunFolder, write
 
 Say = Callable[[str], None]
+Record = Callable[[history.Row], None]
 
 
 @dataclass
@@ -53,23 +55,18 @@ class Run:
     ranks: Ranks = ALONE
 
     def __post_init__(self) -> None:
-        self.model = self.on_inputs(self.trained.network)
-        self.measured = self.model
+        model = self.on_inputs(self.trained.network)
+        self.measured = model
         if self.trained.average is not None:
             self.measured = self.on_inputs(self.trained.measured)
-        self.averaging = self.ranks.averaging(self.model)
-        # compiled for the usual batch alone: another size would be compiled for minutes
-        self.compiled: Callable[[Tensor], Tensor | tuple[Tensor, ...]] = self.averaging
-        if self.config.compile:
-            self.compiled = torch.compile(self.averaging, dynamic=False)
-        self.compiled_rows, self.compiles_next = 0, self.config.compile
+        self.averaging = self.ranks.averaging(model)
+        self.forward: Callable[[Tensor], Tensor | tuple[Tensor, ...]] = self.averaging
+        self.compiles_next = self.config.compile
         sums = (self.position.loss_sum, self.position.classes_taught)
         self.sums = torch.tensor(sums, dtype=torch.float64, device=self.compute.device)
         self.clock = self.saved_at = time.monotonic()
-        self.interruption, self.shared_flags = Interruption(), SharedFlags(self.ranks)
-        self.append_events: Callable[[history.Row], None]
-        restored = self.folder.last.is_file()
-        self.saved_step = self.position.step if restored else None
+        self.stop, self.shared_flags = threading.Event(), SharedFlags(self.ranks)
+        self.saved_step = self.position.step if self.folder.last.is_file() else None
 
     def on_inputs(self, network: nn.Module) -> nn.Module:
         """``network`` on the device, wrapped to take the inputs of a batch."""
@@ -84,19 +81,20 @@ class Run:
         # its workers prepare the batches of every epoch
         loader = BatchLoader(sources, config, self.ranks, pin=self.compute.on_gpu)
         steps = -(-loader.training_batches // config.accumulate)
-        self.compiled_rows = loader.usual_rows
+        if config.compile:
+            self.forward = compiled(self.averaging, rows=loader.usual_rows)
         self.settle(sources)
         self.clock = self.saved_at = time.monotonic()
         with ExitStack() as stack:
-            self.interruption = stack.enter_context(interruptible())
+            self.stop = stack.enter_context(interruptible())
+            record: Record | None = None
             if self.ranks.first:
-                events = history.events(self.folder, self.position.epoch)
-                self.append_events = stack.enter_context(events)
+                record = stack.enter_context(history.events(self.folder, self.position.epoch))
             advance = stack.enter_context(progress(steps * config.epochs, "training"))
             advance(self.position.step)
             while self.position.epoch < config.epochs and not self.out_of_patience():
                 self.train_epoch(loader, steps, advance)
-                self.end_epoch(self.validate(loader), steps)
+                self.end_epoch(self.validate(loader), steps, record)
 
     def settle(self, sources: Sources) -> None:
         """Let ``DistributedDataParallel`` fix the order of its messages before the first step.
@@ -171,25 +169,14 @@ class Run:
         config, device = self.config, self.compute.device
         images = batch.images.to(device, non_blocking=True)
         labels = batch.labels.to(device, non_blocking=True)
-        mixture = None
-        number = number * self.ranks.count + self.ranks.rank  # partners of the same process
-        if config.cutmix:
+        if config.mixes:
+            mix, alpha = (cut_mixed, config.cutmix) if config.cutmix else (mixed, config.mixup)
+            number = number * self.ranks.count + self.ranks.rank  # partners of the same process
             seed = (config.seed, self.position.epoch, number)
             classes = len(next(self.network.head.parameters()))
-            images, labels = cut_mixed(images, labels, config.cutmix, classes=classes, seed=seed)
-        if config.mixup:
-            mixture = Mixture.draw(
-                config.seed, self.position.epoch, number, alpha=config.mixup, size=len(labels)
-            )
-            partners = mixture.partners.to(images.device, non_blocking=True)
-            mixture = mixture._replace(partners=partners)
-            images = mixture.mix(images)
-        forward = self.compiled if len(images) == self.compiled_rows else self.averaging
+            images, labels = mix(images, labels, alpha, classes=classes, seed=seed)
         with self.compute.autocast():
-            outputs = forward(images)
-        if mixture is not None:
-            classes = (outputs[0] if isinstance(outputs, tuple) else outputs).shape[1]
-            labels = mixture.targets(labels, classes=classes)
+            outputs = self.forward(images)
         return self.objective(outputs, labels, batch.rows)
 
     def rate(self, step: int, steps: int) -> float:
@@ -203,8 +190,8 @@ class Run:
 
         The processes take batches in turn; each reduces its own, and the first joins the rest.
         """
-        self.ranks.broadcast_buffers(self.model, self.measured)
-        self.model.eval()
+        self.ranks.broadcast_buffers(self.trained.network, self.trained.measured)
+        self.averaging.eval()
         self.measured.eval()
         stream, rows = loader.validation(), len(loader.sources.validation)
         figures = ValidationMeter(rows=rows, metric=self.config.validation.chosen_by)
@@ -234,8 +221,11 @@ class Run:
         logits_by_head = by_head(self.objective.head, outputs)
         return {head: logits.float().cpu().numpy() for head, logits in logits_by_head.items()}
 
-    def end_epoch(self, validation: Validation, steps: int) -> None:
-        """Finish the epoch: save the weights if they are the best, and write the metrics."""
+    def end_epoch(self, validation: Validation, steps: int, record: Record | None) -> None:
+        """Finish the epoch: save the weights if they are the best, and write the metrics.
+
+        ``record`` appends to the events; None in a process that writes nothing.
+        """
         position = self.position
         self.count_time()
         position.epoch += 1
@@ -255,11 +245,11 @@ class Run:
         with self.ranks.agreeing():
             if math.isnan(float(row["train_loss"])):
                 raise self.diverged(f"the loss became NaN by step {position.step}")
-            if self.ranks.first:
+            if record is not None:
                 if better:
                     checkpoint.save_weights(self.folder.best, self.state())
                 history.write_metrics(self.folder, position.history)
-                self.append_events(row)
+                record(row)
         self.save()
         self.say(history.epoch_line(row, epochs=self.config.epochs, better=better))
 
@@ -284,7 +274,7 @@ class Run:
         config, position = self.config.checkpoint, self.position
         training, every = self.trained.network.training, config.every_steps
         stop, time_due, diverged = self.shared_flags.any_set(
-            self.interruption.requested,
+            self.stop.is_set(),
             training and time.monotonic() - self.saved_at >= config.every_seconds,
             math.isnan(position.loss_sum),
         )
@@ -335,7 +325,7 @@ class Run:
         identify = partial(hash_photos, workers=cores() if workers is None else workers)
         with self.ranks.agreeing(patiently=True):
             if self.ranks.first:
-                checkpoint.write(self.folder.photos, photos.all(identify).to_bytes())
+                write(self.folder.photos, photos.all(identify).to_bytes())
         photos.recorded = True
 
     def diverged(self, what: str) -> UsageError:

@@ -13,7 +13,7 @@ A module has the parameters of its function and the options of :class:`Loss`.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -101,16 +101,20 @@ def build(name: str, **parameters: Any) -> Loss:
     """
     kind = loss_class(name)
     signature = inspect.signature(kind).parameters
-    required = [key for key, parameter in signature.items() if parameter.default is parameter.empty]
+    required = {key for key, parameter in signature.items() if parameter.default is parameter.empty}
     listed = f"its parameters are {', '.join(signature)}"
     if unknown := [key for key in parameters if key not in signature]:
-        others = [k for k, loss in LOSSES.items() if {*unknown} <= {*loss.__signature__.parameters}]
-        owner = f" ({others[0]} has)" if len(others) == 1 else ""
-        near = suggestion(unknown[0], signature)
-        raise ValueError(f"loss {name} has no {', '.join(unknown)}{owner}; {listed}{near}")
-    if missing := [key for key in required if key not in parameters]:
+        hints = f"{_owner(unknown)}; {listed}{suggestion(unknown[0], signature)}"
+        raise ValueError(f"loss {name} has no {', '.join(unknown)}{hints}")
+    if missing := [key for key in signature if key in required - parameters.keys()]:
         raise ValueError(f"loss {name} needs {', '.join(missing)}; {listed}")
     return kind(**parameters)
+
+
+def _owner(parameters: Sequence[str]) -> str:
+    """The only loss that has these parameters, for a message; empty if there is none or several."""
+    names = [k for k, loss in LOSSES.items() if {*parameters} <= {*loss.__signature__.parameters}]
+    return f" ({names[0]} has)" if len(names) == 1 else ""
 
 
 __all__ = [

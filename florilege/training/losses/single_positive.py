@@ -109,7 +109,7 @@ def expected_positive(
     check_parameters(average_k=average_k, beta=0 if beta is None else beta)
     scores = working(logits)
     observed, counts = _label_term(logits, labels, weight, ignore_index)
-    excess = surplus(torch.sigmoid(scores).sum(1), counts, average_k, scores.shape[1])
+    excess = _surplus(torch.sigmoid(scores).sum(1), counts, average_k, scores.shape[1])
     strength = 1 / scores.shape[1] if beta is None else beta
     return observed + strength * excess.square()
 
@@ -128,7 +128,7 @@ def _label_term(
     return mean_over_ranks(shares * values, shares), batch.counted.to(scores.dtype)
 
 
-def surplus(positives: Tensor, counts: Tensor, average_k: float, classes: int) -> Tensor:
+def _surplus(positives: Tensor, counts: Tensor, average_k: float, classes: int) -> Tensor:
     """Mean number of positive classes over the counted rows, minus K; 0 without such rows."""
     check_average_k(average_k, classes)
     mean = mean_over_ranks(positives.where(counts > 0, 0.0), counts)

@@ -7,7 +7,7 @@ import pytest
 
 from florilege.models.images import DamagedImage
 from florilege.models.images.boxes import PartCounter
-from florilege.models.images.item_sizes import MOST_FRAMES, Size, av1_sizes, hevc_sizes
+from florilege.models.images.item_sizes import MOST_FRAMES, Size, _av1_sizes, _hevc_sizes
 from tests.models.images.containers import coded_item
 from tests.models.pictures import encode, scene
 
@@ -123,7 +123,7 @@ def frame(
 
 
 def sizes(*units: bytes) -> list[Size]:
-    return list(av1_sizes(b"".join(units), PartCounter()))
+    return list(_av1_sizes(b"".join(units), PartCounter()))
 
 
 VARIANTS: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -244,28 +244,28 @@ def test_a_size_stands_in_the_record_or_in_the_stream(layers: int, chroma: int) 
     one = parameters(4032, 3024, layers=layers, chroma=chroma)
     other = parameters(8, 16384, layers=layers, chroma=chroma)
     slices = stream(other, FIRST_SLICE)
-    assert list(hevc_sizes(record(one), slices, PartCounter())) == [(4032, 3024), (8, 16384)]
+    assert list(_hevc_sizes(record(one), slices, PartCounter())) == [(4032, 3024), (8, 16384)]
 
 
 def test_units_of_another_view_are_skipped() -> None:
     view = b"\x42\x09" + parameters(640, 480)[2:]
-    assert list(hevc_sizes(record(parameters(64, 64)), stream(view), PartCounter())) == [(64, 64)]
+    assert list(_hevc_sizes(record(parameters(64, 64)), stream(view), PartCounter())) == [(64, 64)]
 
 
 def test_many_frames_and_other_lengths_are_refused() -> None:
     one = record(parameters(64, 64))
     later = b"\x28\x01\x00..."  # slices of the same frame
-    assert list(hevc_sizes(one, stream(*[FIRST_SLICE, later] * MOST_FRAMES), PartCounter()))
+    assert list(_hevc_sizes(one, stream(*[FIRST_SLICE, later] * MOST_FRAMES), PartCounter()))
     with pytest.raises(DamagedImage, match="frames"):
-        list(hevc_sizes(one, stream(*[FIRST_SLICE] * (MOST_FRAMES + 1)), PartCounter()))
+        list(_hevc_sizes(one, stream(*[FIRST_SLICE] * (MOST_FRAMES + 1)), PartCounter()))
     with pytest.raises(DamagedImage, match="length of units"):
-        list(hevc_sizes(record(parameters(64, 64), length=2), b"", PartCounter()))
+        list(_hevc_sizes(record(parameters(64, 64), length=2), b"", PartCounter()))
 
 
 @pytest.mark.parametrize("size", [(64, 64), (640, 328), (1024, 16)])
 def test_the_encoder_of_heic_writes_the_size_of_the_picture(size: Size) -> None:
     item = coded_item("heic", *size)
     configuration = dict(item.properties)[b"hvcC"]
-    ((width, height),) = hevc_sizes(configuration, item.content, PartCounter())
+    ((width, height),) = _hevc_sizes(configuration, item.content, PartCounter())
     assert size[0] <= width < size[0] + 64
     assert size[1] <= height < size[1] + 64

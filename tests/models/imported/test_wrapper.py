@@ -216,14 +216,14 @@ def test_what_is_not_served_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_difference_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = wrapper.wrap_graph
+    right = wrapper._wrap_graph
 
     def wrong(graph: Any, input_format: Any, choice: Any, **more: Any) -> onnx.ModelProto:
         return right(
             graph, input_format.model_copy(update={"mean": (0.5, 1.0, 1.6)}), choice, **more
         )
 
-    monkeypatch.setattr(wrapper, "wrap_graph", wrong)
+    monkeypatch.setattr(wrapper, "_wrap_graph", wrong)
     with pytest.raises(BundleError, match="nothing"):
         _prove(tmp_path, foreign())
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from florilege.training.batches.augment import (
     DRAWS,
-    Mixture,
     _crop_box,
     _recoloured,
+    _resized,
     _rotated,
     _shifted,
     augment,
     cut_mixed,
-    resized,
+    mixed,
 )
 from florilege.training.config import AugmentConfig, Border
 
@@ -92,7 +92,7 @@ def test_a_crop_has_the_area_and_shape_it_was_drawn() -> None:
 
 def test_a_resized_part_is_that_part() -> None:
     picture = _picture(12, 16)
-    np.testing.assert_array_equal(resized(picture, (3.0, 2.0, 11.0, 10.0), 8), picture[2:10, 3:11])
+    np.testing.assert_array_equal(_resized(picture, (3.0, 2.0, 11.0, 10.0), 8), picture[2:10, 3:11])
 
 
 def test_a_shift_moves_down_and_right_and_reflects_the_border() -> None:
@@ -175,32 +175,43 @@ def test_any_draw_gives_a_picture_of_the_requested_size(draws: list[float]) -> N
     assert view.dtype == np.uint8
 
 
+def _mixed(size: int, alpha: float, *seed: int) -> tuple[float, torch.Tensor]:
+    """The share of each picture itself and the partners, from pictures that show their number."""
+    images, labels = torch.eye(size), torch.arange(size)
+    images, targets = mixed(images, labels, alpha, classes=size, seed=seed)
+    assert torch.equal(images, targets)  # in the same shares
+    assert torch.allclose(targets.sum(1), torch.ones(size))
+    rest = targets - torch.eye(size) * targets.diagonal().min()
+    return float(targets.diagonal().min()), rest.argmax(1)
+
+
 def test_a_batch_is_mixed_alike_whenever_it_comes() -> None:
-    one, again = (Mixture.draw(3, 1, 5, alpha=0.4, size=8) for _ in range(2))
-    assert one.share == again.share
-    assert torch.equal(one.partners, again.partners)
-    others = [
-        Mixture.draw(*place, alpha=0.4, size=8).share for place in ((4, 1, 5), (3, 2, 5), (3, 1, 6))
-    ]
-    assert one.share not in others
+    one, again = (_mixed(8, 0.4, 3, 1, 5) for _ in range(2))
+    assert one[0] == again[0]
+    assert torch.equal(one[1], again[1])
+    others = [_mixed(8, 0.4, *place)[0] for place in ((4, 1, 5), (3, 2, 5), (3, 1, 6))]
+    assert one[0] not in others
 
 
 def test_partners_are_each_picture_once() -> None:
-    assert sorted(Mixture.draw(0, 0, 0, alpha=1.0, size=9).partners.tolist()) == list(range(9))
+    assert sorted(_mixed(9, 1.0, 0, 0, 0)[1].tolist()) == list(range(9))
 
 
 def test_shares_are_those_of_the_beta_distribution() -> None:
-    shares = np.array([Mixture.draw(0, 0, batch, alpha=0.4, size=2).share for batch in range(4000)])
-    assert abs(shares.mean() - 0.5) < 0.03
-    assert abs(shares.var() - 1 / (4 * (2 * 0.4 + 1))) < 0.01  # of Beta(a, a)
+    pair, labels, shares = torch.zeros(2, 1), torch.tensor([0, 1]), list[float]()
+    for batch in range(4000):
+        _, targets = mixed(pair, labels, 0.4, classes=2, seed=(0, 0, batch))
+        if targets[0, 0] < 1 or targets[1, 0] > 0:  # partners of each other, not of themselves
+            shares.append(float(targets[0, 0]))
+    assert len(shares) > 1500
+    assert abs(np.mean(shares) - 0.5) < 0.03
+    assert abs(np.var(shares) - 1 / (4 * (2 * 0.4 + 1))) < 0.01  # of Beta(a, a)
 
 
-def test_pictures_and_labels_are_mixed_in_the_same_shares() -> None:
-    pictures = torch.tensor([[0], [100], [200]], dtype=torch.uint8)
-    mixture = Mixture(0.75, torch.tensor([1, 2, 0]))
-    assert mixture.mix(pictures).tolist() == [[25.0], [125.0], [150.0]]
-    targets = mixture.targets(torch.tensor([0, 1, 1]), classes=3)
-    assert targets.tolist() == [[0.75, 0.25, 0.0], [0.0, 1.0, 0.0], [0.25, 0.75, 0.0]]
+def test_pictures_are_mixed_as_numbers_beyond_a_byte() -> None:
+    images, labels = torch.tensor([[200], [250]], dtype=torch.uint8), torch.tensor([0, 1])
+    images, targets = mixed(images, labels, 5.0, classes=2, seed=(0, 0, 1))
+    assert images[:, 0].tolist() == pytest.approx((targets @ torch.tensor([200.0, 250.0])).tolist())
 
 
 def test_randaugment_depends_on_its_number_alone() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
-from florilege.training.preparation import all_named, find_damaged, without_damaged
+from florilege.training.preparation import _find_damaged, all_named, without_damaged
 from florilege.training.run_folder import RunFolder
 from tests.training.small import lines_of, small_config, train_quietly, write_photos
 
@@ -45,7 +45,7 @@ def test_of_whole_photos_none_is_named(tmp_path: Path) -> None:
     assert all_named(str(folder)) is None
     dataset = open_dataset(str(folder))
     assert without_damaged(dataset) == (dataset, [])
-    assert find_damaged(dataset) == {"train": {}, "val": {}}
+    assert _find_damaged(dataset) == {"train": {}, "val": {}}
 
 
 @pytest.mark.parametrize("freeze", [False, True])

@@ -9,7 +9,7 @@ from florilege.models.backbones import build
 from florilege.models.images import Preprocess
 from florilege.training.batches import data_loader
 from florilege.training.batches.data_loader import Features
-from florilege.training.frozen.features import folder_name
+from florilege.training.frozen.features import _folder_name
 from tests.training.frozen.feature_examples import classes_of, features_of
 
 
@@ -18,22 +18,22 @@ def test_other_weights_another_input_name_or_runtime_have_another_folder() -> No
     first, size = build("tiny", 3, "linear").backbone, Preprocess(image_size=16)
     second = build("tiny", 3, "linear").backbone
     names = {
-        folder_name("tiny", first, size),
-        folder_name("tiny", second, size),
-        folder_name("tiny", first, Preprocess(image_size=16, crop_fraction=0.9)),
-        folder_name("timm:hf-hub:a/b", first, size),
-        *(folder_name("tiny", first, size, computed_by=name) for name in ("openvino", "gpu")),
+        _folder_name("tiny", first, size),
+        _folder_name("tiny", second, size),
+        _folder_name("tiny", first, Preprocess(image_size=16, crop_fraction=0.9)),
+        _folder_name("timm:hf-hub:a/b", first, size),
+        *(_folder_name("tiny", first, size, computed_by=name) for name in ("openvino", "gpu")),
     }
     assert len(names) == 6
     assert all("/" not in name and ":" not in name for name in names)
-    assert folder_name("tiny", first, size) in names
+    assert _folder_name("tiny", first, size) in names
 
 
 def test_another_decoder_has_another_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     network, size = build("tiny", 3, "linear").backbone, Preprocess(image_size=16)
-    name = folder_name("tiny", network, size)
+    name = _folder_name("tiny", network, size)
     monkeypatch.setattr("florilege.training.frozen.features.DECODER_VERSION", 1)
-    assert folder_name("tiny", network, size) != name
+    assert _folder_name("tiny", network, size) != name
 
 
 def test_the_spread_of_features_is_that_of_their_rows_in_blocks_of_any_length(

@@ -196,7 +196,7 @@ def test_a_stopped_head_resumes_to_the_same_bits(
     config = _head_config(photos, start, epochs=3, features=kept)
 
     def interrupt(run: Run) -> None:
-        run.interruption.requested = True
+        run.stop.set()
 
     check_resuming(config, tmp_path, at=stop, act=interrupt, error=KeyboardInterrupt)
     networks = list(Path(kept).glob("tiny-*"))

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from florilege.errors import UsageError
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork
-from florilege.training.batches.augment import Mixture
+from florilege.training.batches.augment import mixed
 from florilege.training.batches.data_loader import Batch, BatchLoader
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute
@@ -205,10 +205,10 @@ def test_a_checkpoint_is_written_when_its_time_or_step_has_come_and_after_the_ep
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_request_sets_a_flag_and_the_second_stops(number: signal.Signals) -> None:
     calls: list[bool] = []
-    with interruptible() as interruption:
-        calls.append(interruption.requested)
+    with interruptible() as stop:
+        calls.append(stop.is_set())
         os.kill(os.getpid(), number)
-        calls.append(interruption.requested)
+        calls.append(stop.is_set())
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
     assert calls == [False, True]
@@ -225,8 +225,8 @@ def test_another_thread_may_train_without_handlers() -> None:
     calls: list[bool] = []
 
     def work() -> None:
-        with interruptible() as interruption:
-            calls.append(interruption.requested)
+        with interruptible() as stop:
+            calls.append(stop.is_set())
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -338,13 +338,12 @@ def test_every_batch_of_a_run_draws_a_mixture_of_its_own(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draws: list[tuple[int, int]] = []
-    original = Mixture.draw
 
-    def draw(seed: int, epoch: int, batch: int, *, alpha: float, size: int) -> Mixture:
-        draws.append((epoch, batch))
-        return original(seed, epoch, batch, alpha=alpha, size=size)
+    def mix(*arguments: Any, seed: tuple[int, int, int], **options: Any) -> Any:
+        draws.append(seed[1:])
+        return mixed(*arguments, seed=seed, **options)
 
-    monkeypatch.setattr(Mixture, "draw", draw)
+    monkeypatch.setattr("florilege.training.loop.training_loop.mixed", mix)
     train_quietly(small_config(photos, mixup=0.4, accumulate=2), tmp_path / "run")
     assert draws == [(epoch, batch) for epoch in range(2) for batch in range(5)]
 
