@@ -75,7 +75,7 @@ def temperature() -> Iterable[float]:
 
 
 def learnt_sizes() -> Iterable[float]:
-    cases = product((2, 3, 5), ("grocery-plants", "caltech101-96"), ("0.0", "0.5"))
+    cases = product((2, 3, 5), {row["data"] for row in read("rivals")}, ("0.0", "0.5"))
     methods = ("cross_entropy", "size_choice")
     gaps = [
         np.subtract(*(column("rivals", f"average_{k}", **cells, method=m).mean() for m in methods))
