@@ -15,7 +15,7 @@ import { announce, keepPage } from "./shell.js";
 const PATIENCE_S = 60; // beyond the server's own deadline for an upload
 
 const narrow = window.matchMedia("(max-width: 52rem)");
-const state = { card: null, answer: null, at: 0, asking: null, queued: null, action: () => null, photos: files };
+const state = { card: null, answer: null, at: 0, asking: null, queued: null, entry: null, action: () => null, photos: files };
 
 // ---- the model -------------------------------------------------------------------------------
 
@@ -46,7 +46,7 @@ function announceModel({ model, classes }) {
 
 function showLists(lists) {
   const chosen = by("list").value;
-  by("list").replaceChildren(...[["", words.everywhere], ...lists.map((list) =>
+  by("list").replaceChildren(...[["", words.allSpecies], ...lists.map((list) =>
     [list.name, words.listSize(list.name, list.classes)])].map(([value, text]) => {
     const option = element("option", "", text);
     option.value = value;
@@ -75,11 +75,11 @@ async function identify() {
     await readPlace(originals, areJustTaken());
     query = { list: by("list").value, ...placeQuery() };
     const answer = await askAbout(photos, query, asking);
-    const entry = { id: state.queued, ...(await notes) };
+    const entry = { id: state.queued ?? (await state.entry), ...(await notes) };
     const kept = keepAnswer(answer, photos, entry);
     kept.then(sendWaiting); // others may wait: now there is a network
     if (asking !== state.asking) return;
-    state.queued = null;
+    [state.queued, state.entry] = [null, kept];
     setBusy(false); // before the answer is scrolled to: what waits there takes room
     showAnswer(answer, entry, kept);
   } catch (problem) {
@@ -142,7 +142,7 @@ function showAnswer(answer, entry, kept) {
 /** Show an entry of the notebook again, with the figures it had. */
 async function showEntry(entry) {
   state.asking?.abort();
-  [state.asking, state.queued] = [null, null];
+  state.asking = state.queued = state.entry = null;
   clear();
   setBusy(false);
   if (entry.photo ?? entry.picture) showPicture(entry.photo ?? entry.picture);
@@ -212,6 +212,7 @@ wireNotebook({
     if (entry.id !== state.queued) return;
     state.queued = null;
     clear();
+    state.entry = entry.id;
     if (outcome.results) showAnswer(outcome, entry, entry.id);
     else showProblem(outcome);
   },
@@ -224,8 +225,9 @@ if (window.matchMedia("(pointer: coarse)").matches) {
   by("take").classList.add("primary");
   by("take").hidden = false;
 }
-wirePhotos(() => {
+wirePhotos((isSamePlant) => {
   state.queued = null;
+  if (!isSamePlant) state.entry = null;
   identify();
 });
 start();

@@ -47,8 +47,13 @@ export function wireNotebook({ open, send, sent }) {
   show();
 }
 
-/** Keep an answer with what is known of its photos, such as their date and place; returns its id. */
-export async function keepAnswer(answer, photos, { id, date, place } = {}) {
+/**
+ * Keep an answer with what is known of its photos, such as their date and place; returns its id.
+ *
+ * It takes the place of the entry `id`, an earlier answer about this plant, unless that is decided.
+ */
+export async function keepAnswer(answer, photos, { id: before, date, place } = {}) {
+  const id = (await all()).find((one) => one.id === before)?.confirmed ? null : before;
   const [photo, picture] = [await shrink(photos[0], SIDE), await shrink(photos[0], LIST_SIDE)];
   const own = await put({ id, answer, photo, picture, date, place });
   const old = (await all()).filter((entry) => entry.answer && !entry.confirmed).slice(0, -MOST);

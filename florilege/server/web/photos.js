@@ -10,7 +10,7 @@ export const files = () => photos.map((photo) => photo.file);
 /** Whether they were taken on this page just now, not chosen among earlier ones. */
 export const areJustTaken = () => photos.length > 0 && photos.every((photo) => photo.isNew);
 
-/** Connect the controls; `onChange` is called after every change. */
+/** Connect the controls; `onChange` is called after every change, with whether it is the same plant. */
 export function wirePhotos(onChange) {
   changed = onChange;
   for (const [name, input] of [["zone", "file"], ["choose", "file"], ["more", "files"], ["take", "camera"]]) {
@@ -55,7 +55,7 @@ function take(chosen, { add = false, isNew = false } = {}) {
   by("too-many").hidden = all.length <= most;
   by("too-many").textContent = words.tooMany(most, number(all.length));
   show();
-  changed();
+  changed(add);
 }
 
 function remove(photo) {
@@ -63,7 +63,7 @@ function remove(photo) {
   photos = photos.filter((other) => other !== photo);
   by("too-many").hidden = true;
   show();
-  changed();
+  changed(true);
 }
 
 function show() {

@@ -24,8 +24,8 @@ export default {
   private: "The photo is analysed and then discarded. It is not stored.",
   privateUnless: "The photo is analysed and then discarded, unless you allow it to be kept.",
   busy: "Looking closely",
-  list: "Species of",
-  everywhere: "everywhere",
+  list: "Choose among",
+  allSpecies: "all species",
   listSize: (name, n) => count(n, `${name} (# species)`, `${name} (# species)`),
 
   welcome: "Not one guess, but a gathering",
@@ -35,9 +35,9 @@ export default {
   step3: "Move the slider towards “safer”: longer answers miss the right species less often.",
 
   none: "No species at this setting",
-  surely: (name) => `Surely ${name}; this photo cannot tell which.`,
-  likely: (name) => `Probably ${name}; this photo cannot tell which.`,
-  cannotTell: "This photo cannot tell which. Another one of the same plant may.",
+  surely: (name) => `Surely ${name}; the species is not clear.`,
+  likely: (name) => `Probably ${name}; the species is not clear.`,
+  cannotTell: "The species is not clear. Another photo of the same plant may show it.",
   odds: (hits, rows) => `Answers made this way, short and long ones together, held the right species in ${hits} of ${rows}.`,
   oddsOfSize: (size, hits, rows) => count(size, `One-species answers were right in ${hits} of ${rows}.`, `Answers of # species held the right one in ${hits} of ${rows}.`),
   promise: (n) => `New ones should hold it in at least ${n} of 100 cases (90% confidence).`,

@@ -14,6 +14,7 @@ import pytest
 from tests.server import garden
 from tests.server.http.page_actions import (
     ASKED,
+    FILE,
     PHOTO,
     Opened,
     browser,
@@ -27,7 +28,7 @@ from tests.server.http.page_actions import (
 from tests.server.server_thread import wait_for
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import FilePayload, Page, Route
 
 
 @browser
@@ -93,6 +94,11 @@ def test_a_sent_photo_leaves_the_answer_to_another_one_alone(page: "Page") -> No
     assert shown(page)[0] == inside
 
 
+def unlisted(route: "Route") -> str:
+    """The address of a request without its list, which the server does not have."""
+    return re.sub("list=[^&]*", "", route.request.url)
+
+
 def wait_for_note(page: "Page", note: str) -> None:
     """Wait until the notebook has stored a note."""
     notes = (
@@ -118,7 +124,7 @@ def test_the_notebook_keeps_what_the_person_said_and_lets_them_change_it(opened:
     page.reload()
     page.click(".entry")
     page.wait_for_selector("#result:not([hidden])")
-    assert page.inner_text("#feedback-said") == "Vous avez dit\u00a0: pensée"
+    assert page.inner_text("#feedback-said") == "Votre réponse\u00a0: pensée"
     assert "C\u2019est elle" in page.inner_text(f"[data-class-id='{second}']")
     assert page.locator("#members .kept").count() == 1
     values = [page.input_value(f"#{name}") for name in ("date", "place", "note")]
@@ -129,6 +135,35 @@ def test_the_notebook_keeps_what_the_person_said_and_lets_them_change_it(opened:
     show(page)
     assert page.is_hidden("#fields")
     assert page.input_value("#note") == ""
+
+
+@browser
+def test_a_plant_that_is_asked_about_again_stays_one_entry_until_it_is_decided(
+    page: "Page",
+) -> None:
+    """Another list or place, or a further photo, gives another answer about the same plant."""
+    listed = {"name": "Vaud", "classes": 9, "calibrated": True}
+    change_json(page, "/v1/model", lambda card: card.update(lists=[listed]))
+    page.route(
+        re.compile(r"/v1/identify\?.*list="), lambda route: route.continue_(url=unlisted(route))
+    )
+    page.reload()
+    show(page)
+    for change in ("Vaud", ""):
+        page.select_option("#list", change)
+        page.wait_for_selector("#result", state="hidden")
+        page.wait_for_selector("#result:not([hidden])")
+    another: FilePayload = {**FILE, "buffer": garden.photo(2)}
+    page.set_input_files("#files", [another])
+    page.wait_for_selector("#strip:not([hidden])")
+    page.wait_for_selector("#result:not([hidden])")
+    assert page.locator(".entry").count() == 1
+    page.click(".this >> nth=0")
+    page.wait_for_selector("#entries :text('✓')")
+    page.select_option("#list", "Vaud")
+    wait_until(page, "document.querySelectorAll('.entry').length === 2")
+    choose(page, garden.photo(1))
+    wait_until(page, "document.querySelectorAll('.entry').length === 3")
 
 
 @browser

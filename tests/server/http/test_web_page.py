@@ -313,10 +313,10 @@ def test_nothing_is_promised_without_a_least_coverage(page: "Page", running: Run
 
 
 COMMON: list[tuple[str | None, str, float, str]] = [
-    ("Viola", "Violaceae", 0.97, "Surely Viola; this photo cannot tell which."),
-    ("Viola", "Violaceae", 0.9, "Probably Viola; this photo cannot tell which."),
-    (None, "Violaceae", 0.97, "Surely Violaceae; this photo cannot tell which."),
-    (None, "", 0.97, "This photo cannot tell which. Another one of the same plant may."),
+    ("Viola", "Violaceae", 0.97, "Surely Viola; the species is not clear."),
+    ("Viola", "Violaceae", 0.9, "Probably Viola; the species is not clear."),
+    (None, "Violaceae", 0.97, "Surely Violaceae; the species is not clear."),
+    (None, "", 0.97, "The species is not clear. Another photo of the same plant may show it."),
 ]
 
 
@@ -1191,6 +1191,14 @@ def test_no_hint_is_cut_off_on_a_narrow_phone(opened: Opened, locale: str) -> No
         && getComputedStyle(one).overflowY !== "visible" && !one.classList.contains("hidden"))
         .map((one) => one.outerHTML.slice(0, 80))""")
     assert cut == []
+    places = {"regions": ["Vaud"], "calibrated": ["region", "region_and_month"]}
+    listed = [{"name": "Vaud", "classes": 9, "calibrated": True}]
+    change_json(page, "/v1/model", lambda card: card.update(lists=listed, places=places))
+    page.reload()
+    page.wait_for_selector("#region")
+    page.select_option("#region", "Vaud")
+    widths = page.eval_on_selector_all("select", "all => all.map((one) => one.offsetWidth)")
+    assert min(widths) >= 140
 
 
 @browser
