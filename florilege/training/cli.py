@@ -87,24 +87,23 @@ def _train_command(
     try:
         result = train_run(resolved, out, resume=resume)
     except KeyboardInterrupt:
-        if not folder.last.exists() and is_first():  # otherwise the loop says how to continue
-            _explain_early_stop(features_stay=resolved.freeze is not None)
+        _explain_early_stop(folder.last, features_stay=resolved.freeze is not None)
         raise
-    if not is_first():
-        return
-    if as_json:
+    if is_first() and as_json:
         typer.echo(json.dumps(asdict(result)))
-        return
-    print_result(f"{out}: {_summary(result, resolved.validation.chosen_by)}")
-    conclude(
-        f"the run with its curves is in {out}: see {folder.report}",
-        then=[("export", out, "--out", _bundle_of(out))],
-    )
+    elif is_first():
+        print_result(f"{out}: {_summary(result, resolved.validation.chosen_by)}")
+        conclude(
+            f"the run with its curves is in {out}: see {folder.report}",
+            then=[("export", out, "--out", _bundle_of(out))],
+        )
 
 
-def _explain_early_stop(*, features_stay: bool) -> None:
-    """Say that there is nothing to resume, unless a longer command gives the hints."""
-    if not is_step():
+def _explain_early_stop(checkpoint: Path, *, features_stay: bool) -> None:
+    """Say that there is nothing to resume, unless the loop or a longer command gives hints."""
+    from florilege.training.distributed import is_first
+
+    if not (checkpoint.exists() or is_step()) and is_first():
         note = "; features computed so far are kept" if features_stay else ""
         say(f"stopped before the first step: nothing to resume, start again{note}")
 

@@ -103,6 +103,8 @@ def make_objective(config: TrainConfig, class_counts: Sequence[int]) -> Objectiv
     except (ValueError, TypeError) as error:
         raise UsageError(f"loss {name}: {str(error).removeprefix(f'loss {name} ')}") from error
     _check_fit(loss_fn, classes=len(class_counts), rows=sum(class_counts))
+    if loss_fn.reduction == "none":
+        raise UsageError("loss.reduction must be mean or sum in training, got none")
     if config.mixes and (loss_fn.takes_rows or loss_fn.ignore_index >= 0):
         why = "estimates the labels of each picture" if loss_fn.takes_rows else "ignores labels"
         raise UsageError(
@@ -159,7 +161,7 @@ def _class_weights(counts: Sequence[int], power: float) -> list[float]:
 
 
 def _check_fit(loss_fn: Loss, *, classes: int, rows: int) -> None:
-    """Refuse parameters that do not fit the data or this training loop."""
+    """Refuse parameters that do not fit the data."""
     sizes = {"k": (loss_fn.k, classes - 1), "average_k": (loss_fn.average_k, classes)}
     for key, (size, largest) in sizes.items():
         if size is not None and size > largest:
@@ -180,8 +182,6 @@ def _check_fit(loss_fn: Loss, *, classes: int, rows: int) -> None:
         raise UsageError(
             f"loss.rows must be at least {rows}, the training pictures, got {loss_fn.rows}"
         )
-    if loss_fn.reduction == "none":
-        raise UsageError("loss.reduction must be mean or sum in training, got none")
 
 
 def head_of(name: str, head: str) -> str:

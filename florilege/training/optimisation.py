@@ -50,8 +50,7 @@ def _parameter_groups(network: nn.Module, config: OptimiserConfig) -> list[dict[
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
             continue
-        decays = config.decay_all or (parameter.ndim > 1 and name not in exempt)
-        decay = config.l2 if decays else 0.0
+        decay = config.l2 * (config.decay_all or (parameter.ndim > 1 and name not in exempt))
         multiplier = config.multi_label_rate if name.startswith("head.multi_label.") else 1.0
         multiplier *= config.layer_decay ** depth_of.get(name, 0)
         groups.setdefault((decay, multiplier), []).append(parameter)

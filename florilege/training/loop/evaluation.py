@@ -95,9 +95,7 @@ class ValidationMeter:
 
     def result(self) -> Validation:
         """The figures of all rows, at least one."""
-        metric, sizes = self._metric, self._sizes()
-        if metric.fixed_size:  # K of its sets, which are not of K on average
-            sizes = [k for k in sizes if k in _REPORTED_K]
+        metric = self._metric
         ranks = {head: np.concatenate(parts) for head, parts in self._ranks.items()}
         losses = {head: np.concatenate(parts) for head, parts in self._log_loss.items()}
         return Validation(
@@ -105,13 +103,17 @@ class ValidationMeter:
             values={
                 choice: float(shares.mean()) for choice, shares in self._shares(metric.k).items()
             },
-            accuracy={
-                choice: {k: float(sets.hits(k).mean()) for k in sizes}
-                for choice, sets in self._sets.items()
-            },
+            accuracy={choice: self._accuracy(sets) for choice, sets in self._sets.items()},
             top_1={head: int((rank == 0).sum()) / self._rows for head, rank in ranks.items()},
             log_loss={head: float(loss.mean()) for head, loss in losses.items()},
         )
+
+    def _accuracy(self, sets: "_Sets") -> dict[float, float]:
+        """Average-K accuracy by K."""
+        sizes = self._sizes()
+        if self._metric.fixed_size:  # K of its sets, which are not of K on average
+            sizes = [k for k in sizes if k in _REPORTED_K]
+        return {k: float(sets.hits(k).mean()) for k in sizes}
 
     def hits(self) -> dict[ScoreChoice, Floats]:
         """How often the sets of each row hold its class, over the reported K and the metric's.
