@@ -1,7 +1,7 @@
 """A data set as other packages see it: class table, labels, and pictures read on demand."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,6 +34,12 @@ def split_name(text: str) -> str | None:
     name = text.strip().lower()
     name = _SET.sub("", name)
     return name if name in SPLITS else _OTHER_NAMES.get(name)
+
+
+def missing_split(source: str, name: str, present: Collection[str]) -> str:
+    """The message for a split that a data set with those ``present`` lacks."""
+    has = f"{', '.join(present) or 'none'}{suggestion(name, present)}"
+    return f"{source} has no split {name!r}; it has: {has}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +106,7 @@ class Dataset:
         """The split called ``name``; a `DataError` that lists the splits if there is none."""
         key = split_name(name) or name
         if key not in self.splits:
-            names = ", ".join(self.splits) or "none"
-            near = suggestion(name, self.splits)
-            raise DataError(f"{self.source} has no split {name!r}; it has: {names}{near}")
+            raise DataError(missing_split(self.source, name, self.splits))
         return self.splits[key]
 
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from florilege.data.dataset import SPLITS, Dataset, Pictures, Split, split_name
+from florilege.data.dataset import SPLITS, Dataset, Pictures, Split, missing_split, split_name
 from florilege.errors import DataError, first
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.suggestions import suggestion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +179,9 @@ def _split_names(listing: Listing, splits: Sequence[str] | None) -> list[str]:
     names = present if splits is None else [split_name(name) or name for name in splits]
     for name in names:
         if name not in present:
-            raise DataError(_missing_split(listing, name, present))
+            draw = "; draw splits with `florilege data split`" if name in SPLITS else ""
+            missing = missing_split(listing.source, name, present)
+            raise DataError(f"{missing}{listing.download_hint or draw}")
         if not listing.splits[name].class_ids:
             raise DataError(
                 f"{listing.source}: split {name!r} holds no pictures{listing.download_hint}"
@@ -202,10 +203,3 @@ def _split(listing: Listing, name: str, table: ClassTable, where: str) -> Split:
         observations=records.observations,
         read=records.read,
     )
-
-
-def _missing_split(listing: Listing, name: str, present: Sequence[str]) -> str:
-    """The message for a split that a listing lacks."""
-    has = f"it has: {', '.join(present) or 'none'}{suggestion(name, present)}"
-    draw = "; draw splits with `florilege data split`" if name in SPLITS else ""
-    return f"{listing.source} has no split {name!r}; {has}{listing.download_hint or draw}"
