@@ -110,6 +110,7 @@ def of_front(part: Callable[[Rows], list[str]], *, test: bool = True) -> str:
 SETS = ("grocery-plants", "caltech101-96", "CIFAR-100")
 TABLES: dict[str, Callable[[], str]] = {
     "heads_ahead": heads_ahead_of_all,
+    "decays_all": lambda: decays.table_of_all(read("decays"), SETS),
     "decays_groceries": lambda: decays.table_of(read("decays"), SETS[0]),
     "decays_caltech": lambda: decays.table_of(read("decays"), SETS[1]),
     "decays_cifar": lambda: decays.table_of(read("decays"), SETS[2]),

@@ -343,14 +343,54 @@ def table_of(rows: Sequence[Mapping[str, str]], data: str) -> str:
     """What val takes, the best with wrong labels first, and how far it is from the best on test."""
     ours = [row for row in rows if row["data"] == data]
     kinds = sorted({(float(row["noise"]), row["val_labels"], row["noise"]) for row in ours})
-    head = [f"{noise:.0%} wrong, {val} val" if noise else "clean labels" for noise, val, _ in kinds]
     lines = {
         method: [cell(ours, method, noise, val) for _, val, noise in kinds]
         for method in dict.fromkeys(row["method"] for row in ours)
     }
     order = sorted(lines, key=lambda method: _at_3(lines[method][-1]), reverse=True)
     body = [f"| `{method}` | {' | '.join(lines[method])} |" for method in order]
-    return "\n".join([f"| method | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|", *body])
+    return "\n".join([f"| method | {' | '.join(map(_title, kinds))} |", _rule(kinds), *body])
+
+
+def table_of_all(rows: Sequence[Mapping[str, str]], sets: Sequence[str]) -> str:
+    """Means over the data sets, of the seeds that all methods have there; the best last cell first.
+
+    A method without one of the sets has no cell.
+    """
+    chosen = [row for row in rows if row["chosen"] == "1"]
+    kinds = sorted({(float(row["noise"]), row["val_labels"], row["noise"]) for row in chosen})
+    lines = []
+    for method in dict.fromkeys(row["method"] for row in chosen):
+        cells = []
+        for _, val, noise in kinds:
+            parts = [_shared_mean(chosen, method, [data, noise, val]) for data in sets]
+            cells.append("" if None in parts else joined(np.mean(np.array(parts, float), axis=0)))
+        lines.append((method, cells))
+    lines.sort(key=lambda line: _at_3(line[1][-1]), reverse=True)
+    body = [f"| `{method}` | {' | '.join(cells)} |" for method, cells in lines]
+    return "\n".join([f"| method | {' | '.join(map(_title, kinds))} |", _rule(kinds), *body])
+
+
+def _shared_mean(
+    chosen: Sequence[Mapping[str, str]], method: str, place: Sequence[str]
+) -> list[float] | None:
+    """Accuracy of a method by K, mean over the seeds that all methods have; None without any."""
+    here = [row for row in chosen if [row["data"], row["noise"], row["val_labels"]] == place]
+    seeds_of = {row["method"]: set[str]() for row in here}
+    for row in here:
+        seeds_of[row["method"]].add(row["seed"])
+    shared = set.intersection(*seeds_of.values()) if seeds_of else set()
+    ours = [row for row in here if row["method"] == method and row["seed"] in shared]
+    figures = [[float(row[f"average_{k}"]) for k in SIZES if k > 1] for row in ours]
+    return list(np.mean(figures, axis=0)) if figures else None
+
+
+def _title(kind: tuple[float, str, str]) -> str:
+    return f"{kind[0]:.0%} wrong, {kind[1]} val" if kind[0] else "clean labels"
+
+
+def _rule(kinds: Sequence[object]) -> str:
+    return "|---" * (len(kinds) + 1) + "|"
 
 
 def _at_3(text: str) -> float:

@@ -3,8 +3,8 @@
     python -m benchmarks.sets.heads_ahead --out FOLDER [--baseline cross_entropy]
 
 FOLDER is that of ``decays``, whose hits on test photos it reads. Differences are paired over seeds
-and photos, and an interval draws both again, 1,000 times. ``all`` is the mean over the data sets
-that both methods share, if there are several. ``FOLDER/heads_ahead.csv`` is written anew.
+and photos, and an interval draws both again, 1,000 times. ``all`` is the mean over all data sets,
+where both methods have them. ``FOLDER/heads_ahead.csv`` is written anew.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def lines(folder: Path, baseline: str) -> Iterator[dict[str, str]]:
                 drawn.append(draws(gains, random))
                 facts = {"method": method, "data": name, "noise": kind[0], "val_labels": kind[1]}
                 yield {**facts, "seeds": str(len(gains)), **figures(means[-1], drawn[-1])}
-        if len(drawn) > 1:
+        if len(drawn) == len(data) > 1:
             facts = {"method": method, "data": EVERY, "noise": kind[0], "val_labels": kind[1]}
             yield {**facts, "seeds": "", **figures(np.mean(means, axis=0), np.mean(drawn, axis=0))}
 

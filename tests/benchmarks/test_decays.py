@@ -14,6 +14,7 @@ from benchmarks.sets.decays import (
     measured,
     solve,
     table_of,
+    table_of_all,
     widened,
 )
 from benchmarks.sets.head_methods import FIRST_SEED, Bench
@@ -98,3 +99,17 @@ def test_correcting_the_most_doubtful_fifth_is_between_wrong_and_clean_labels(
     assert wrong.shape == (2,)  # K = 2 and 3
     assert wrong[0] <= corrected[0] <= clean[0]
     assert corrected[0] > wrong[0] or wrong[0] == clean[0]
+
+
+def test_means_over_the_sets_are_of_the_seeds_that_all_methods_have() -> None:
+    def row(data: str, method: str, seed: str, hits: float) -> dict[str, str]:
+        key = {"data": data, "method": method, "noise": "0", "seed": seed, "val_labels": "clean"}
+        return {**key, "chosen": "1", "average_2": f"{hits}", "average_3": f"{hits + 10}"}
+
+    rows = [row("a", "one", "1", 50), row("a", "one", "2", 80), row("a", "two", "1", 40)]
+    rows += [row("b", "one", "1", 60), row("b", "two", "1", 70), row("a", "half", "1", 30)]
+    assert table_of_all(rows, ["a", "b"]).splitlines()[2:] == [
+        "| `one` | 55.0 / 65.0 |",
+        "| `two` | 55.0 / 65.0 |",
+        "| `half` |  |",
+    ]
