@@ -35,11 +35,9 @@ from florilege.training.losses.entropy import (
 from florilege.training.losses.hinges import (
     CalibratedTopKHinge,
     ConvexTopKHinge,
-    SmoothTopK,
     TopKHinge,
     calibrated_top_k_hinge,
     convex_top_k_hinge,
-    smooth_top_k,
     top_k_hinge,
 )
 from florilege.training.losses.noise import (
@@ -57,6 +55,7 @@ from florilege.training.losses.single_positive import (
     expected_positive,
     positive_bce,
 )
+from florilege.training.losses.smooth_hinge import SmoothTopK, smooth_top_k
 from florilege.training.losses.two_heads import TwoHeadAverageK, two_head_average_k
 
 LOSSES: Mapping[str, type[Loss]] = {

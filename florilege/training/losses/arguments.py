@@ -58,11 +58,10 @@ def _check_batch(logits: Tensor, labels: Tensor, *, check_range: bool = True) ->
 
 
 def _check_range(labels: Tensor, classes: int) -> None:
-    if labels.numel() and on_host(labels):
+    if on_host(labels) and not labels.clamp(0, classes - 1).equal(labels):
         lowest, highest = map(int, labels.aminmax())
-        if not 0 <= lowest <= highest < classes:
-            wrong = lowest if lowest < 0 else highest
-            raise ValueError(f"labels must be in [0, {classes - 1}], got {wrong}")
+        wrong = lowest if lowest < 0 else highest
+        raise ValueError(f"labels must be in [0, {classes - 1}], got {wrong}")
 
 
 class BatchLabels(NamedTuple):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Generator, Tensor
 
 from florilege.training.losses import smooth_top_k
-from florilege.training.losses.symmetric_polynomials import LARGEST_K
+from florilege.training.losses.smooth_hinge import LARGEST_K
 from tests.training.losses import oracles
 from tests.training.losses.batches import Batch, batches
 
@@ -108,6 +108,19 @@ def test_a_large_k_is_as_exact(k: int, classes: int, ahead: int | None) -> None:
         assert gradient(scores, label, k, tau).isfinite().all()
 
 
+@pytest.mark.parametrize("k", [1, 2, 5, 20, 100])
+@pytest.mark.parametrize("tail", [1, 3, 10])
+def test_ties_at_the_border_of_the_head_are_exact(k: int, tail: int) -> None:
+    """The 3k - 1 best and ``tail`` times k more tie: the worst there is for a circle of points."""
+    scores = torch.zeros(2, 3 * k - 1 + tail * k + 1, dtype=torch.float64)
+    scores[1, : k - 1] = 3.0 * k
+    scores[:, -1] = 0.3
+    label = scores.shape[1] - 1
+    value = smooth_top_k(scores, torch.full((2,), label), k=k)
+    exact = [oracles.smooth_top_k_of_many(row, label, k, 1.0) for row in scores.tolist()]
+    assert value.tolist() == pytest.approx(exact, rel=2e-12)
+
+
 @pytest.mark.parametrize(("k", "classes"), [(5, 10_000), (100, 3000), (200, 3000)])
 def test_a_large_k_has_as_exact_a_gradient(k: int, classes: int) -> None:
     scores = torch.randn(1, classes, generator=Generator().manual_seed(k))
@@ -136,6 +149,16 @@ def test_a_row_with_too_few_open_classes_gives_zero() -> None:
     assert value[0] == 0
     assert not slope[0].any()
     assert value[1].item() == pytest.approx(oracles.smooth_top_k([1, 2, 3, 4], 0, 3, 0.5))
+
+
+@pytest.mark.parametrize("k", [2, 20])
+def test_a_logit_that_is_no_number_makes_its_row_so_and_no_other(k: int) -> None:
+    scores = torch.randn(2, 100, generator=Generator().manual_seed(0))
+    labels, clean = torch.tensor([0, 1]), scores[1].clone()
+    scores[0, 5] = torch.nan
+    value = smooth_top_k(scores, labels, k=k)
+    assert value[0].isnan()
+    assert value[1].item() == pytest.approx(smooth_top_k(clean[None], labels[1:], k=k).item())
 
 
 def test_a_class_that_is_in_the_set_with_probability_one_half_divides_nothing_by_zero() -> None:

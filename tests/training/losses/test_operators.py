@@ -9,7 +9,7 @@ MOST = {
     "imbalanced_noised_top_k": 60,
     "two_head_average_k": 80,
     "role": 90,
-    "smooth_top_k": 130,
+    "smooth_top_k": 80,
     "ldam": 45,
 }
 
