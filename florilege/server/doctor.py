@@ -19,7 +19,14 @@ from florilege.cores import cores
 from florilege.errors import UsageError
 from florilege.models.bundle import open_bundle
 from florilege.models.images import ACCEPTED
-from florilege.models.runtime import OPENVINO, Runtime, import_runtime, installed_wheels
+from florilege.models.runtime import (
+    CPU,
+    CUDA,
+    OPENVINO,
+    Runtime,
+    import_runtime,
+    installed_wheels,
+)
 from florilege.models.session import Session
 from florilege.version import installed
 
@@ -114,7 +121,9 @@ def _report_rows(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, version in report["packages"].items():
         yield name, version or "not installed"
     yield "onnxruntime", _name_versions(report["onnxruntime"]["wheels"]) or "missing"
-    yield "runs on", ", ".join(report["onnxruntime"]["providers"])
+    # Its wheel also names services that no setting of ours uses.
+    used = [name for name in (CUDA, CPU) if name in report["onnxruntime"]["providers"]]
+    yield "runs on", ", ".join(name.removesuffix("ExecutionProvider") for name in used)
     yield "image types", ", ".join(report["image_types"])
     yield "decoders", _name_versions(report["codecs"])
     yield "torch", report["torch"] or "not installed (only training needs it)"

@@ -169,7 +169,7 @@ class Reloader:
         if self.keys is None:
             return
         try:
-            log.info("read %d keys", self.keys.read())
+            log.info("keys read again: %d", self.keys.read())
         except FlorilegeError as error:
             log.error("keeping the current keys: %s", error)
 

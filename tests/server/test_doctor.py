@@ -1,6 +1,7 @@
 """`florilege doctor`: what is installed, without importing it."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ def test_doctor_prints_one_json_object_and_the_same_for_people() -> None:
     assert report["packages"]["numpy"]
     text = CliRunner().invoke(app, ["doctor"]).stdout
     assert "ready to serve" in text
+    assert re.search(r"^runs on +((CUDA, )?CPU) *$", text, re.MULTILINE)
     assert report["python"] in text
 
 
