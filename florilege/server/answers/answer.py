@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from florilege.models.classes import ClassInfo
 from florilege.server import schemas
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.dial import BELOW, dial
-from florilege.server.answers.plan import Plan, Restriction
+from florilege.server.answers.plan import Plan
 from florilege.server.answers.query import IdentifyQuery, fallback_chain
 
 Floats = NDArray[np.float64]
@@ -46,46 +47,13 @@ def answer(
     these", None if unknown.
     """
     photos, query = len(next(iter(logits.values()))), plan.query
-    view, restriction = plan.view(photos), plan.restriction
-    point = _point(record, view, plan)
-    infos: Sequence[ClassInfo] = taxa.classes
-    effect, classes, only = plan.effect, None, None
-    head_logits = logits[point.table.scoring.head]  # (photos, classes)
-    if restriction is not None:
-        infos, classes, only = restriction.infos, restriction.classes, restriction.only
-        if point.table.view.list is None:
-            point = point.among(classes)
-        effect = effect.among(classes)
-    # What the place adds is cut to the listed classes where these are scored.
-    scores = point.scores(head_logits, plan.effect.lift, classes, record.prior)  # (listed,)
-    accepted = rejection.verdict != "rejected"
-    inside = point.sets(scores[np.newaxis])[0] & accepted  # (listed,)
-    ranking = point.rank_by(scores)
-    members = _best_first(ranking, inside)
-    size, compared = len(members), point.compare(scores)
-    others = _best_first(ranking, ~inside & _reports_others(plan))
-    scored = head_logits if classes is None else logits_among(head_logits, classes)
-    marginals = _marginals(point, query, scored, size)
-    fits = _is_calibrated(point, view, restriction)
-    calibrated = fits and accepted
-    stops = None
+    view, accepted = plan.view(photos), rejection.verdict != "rejected"
+    drawn = _draw(logits, plan, view, record, taxa.classes, accepted=accepted)
+    point, infos, size = drawn.point, drawn.infos, len(drawn.members)
+    calibrated, stops = drawn.fits and accepted, None
     if "dial" in query.include:
-        stops = dial(point, record, scores, accepted=accepted, calibrated=calibrated)
-    count = _reported(query, size, stops)
-    listed = _listed(query, infos, [*members, *others], count, compared, plan.always)
-    chain = fallback_chain(plan.languages)
-    results = [
-        schemas.Result(
-            rank=rank,
-            class_id=infos[index].id,
-            score=float(compared[index]),
-            in_set=rank <= size,
-            top_k_probability=marginals[index],
-            in_range=effect.was_recorded(index),
-            taxon=taxa.taxon(infos[index], chain),
-        )
-        for rank, index in listed
-    ]
+        stops = dial(point, record, drawn.scores, accepted=accepted, calibrated=calibrated)
+    results = _results(drawn, plan, taxa, _reported(query, size, stops))
     prediction = schemas.Answer(
         id=answer_id,
         model=model,
@@ -94,33 +62,103 @@ def answer(
             images=photos,
             lang=plan.languages[0],
             list=query.list,
-            only=only,
-            region=effect.region,
-            month=effect.month,
+            only=None if plan.restriction is None else plan.restriction.only,
+            region=plan.effect.region,
+            month=plan.effect.month,
         ),
         set=_set_info(
             point,
             plan.languages,
             size=size,
             none_of_these=none_of_these,
-            fits=fits,
+            fits=drawn.fits,
             calibrated=calibrated,
             truncated=sum(result.in_set for result in results) < size,
         ),
-        best_match=next((infos[index].scientific_name for index in members), None),
+        best_match=next((infos[index].scientific_name for index in drawn.members), None),
         results=results,
         dial=stops,
-        rollup=_roll_up(infos, scores, members) if "rollup" in query.include else None,
+        rollup=_roll_up(infos, drawn.scores, drawn.members) if "rollup" in query.include else None,
         rejection=rejection,
         warnings=_warnings(point, plan, view, classes=len(taxa.classes), none=none_of_these),
     )
-    return prediction, _among_all(inside, classes, len(taxa.classes))
+    return prediction, _among_all(drawn.inside, drawn.classes, len(taxa.classes))
 
 
-def _point(record: CalibrationRecord, view: View, plan: Plan) -> OperatingPoint:
-    """The threshold for a view, which promises less where suspect photos are rejected."""
-    point = record.nearest_point(view, plan.setting)
-    return point.rejecting() if plan.query.reject and record.rejection is not None else point
+@dataclass(frozen=True, kw_only=True)
+class _DrawnSet:
+    """The set of one organism among the classes that are scored."""
+
+    point: OperatingPoint
+    fits: bool  # whether its threshold is for this view, and for exactly these classes
+    infos: Sequence[ClassInfo]  # (listed,)
+    classes: Indices | None  # their output indices; None for all
+    logits: NDArray[np.float32]  # of the head, (photos, classes)
+    scores: Floats  # (listed,)
+    inside: Mask  # (listed,)
+    members: Sequence[int]  # those inside, best first
+    others: Sequence[int]  # those outside that may be reported, best first
+
+
+def _draw(
+    logits: Logits,
+    plan: Plan,
+    view: View,
+    record: CalibrationRecord,
+    infos: Sequence[ClassInfo],
+    *,
+    accepted: bool,
+) -> _DrawnSet:
+    """Score the classes of a plan and compare them with the threshold for its view."""
+    point, restriction, classes = record.nearest_point(view, plan.setting), plan.restriction, None
+    if plan.query.reject and record.rejection is not None:
+        point = point.rejecting()  # which promises less
+    fits = point.table.view == view and (restriction is None or view.list is not None)
+    head_logits = logits[point.table.scoring.head]
+    if restriction is not None:
+        infos, classes = restriction.infos, restriction.classes
+        if point.table.view.list is None:
+            point = point.among(classes)
+    # What the place adds is cut to the listed classes where these are scored.
+    scores = point.scores(head_logits, plan.effect.lift, classes, record.prior)
+    inside = point.sets(scores[np.newaxis])[0] & accepted
+    ranking = point.rank_by(scores)
+    return _DrawnSet(
+        point=point,
+        fits=fits,
+        infos=infos,
+        classes=classes,
+        logits=head_logits,
+        scores=scores,
+        inside=inside,
+        members=_best_first(ranking, inside),
+        others=_best_first(ranking, ~inside & _reports_others(plan)),
+    )
+
+
+def _results(
+    drawn: _DrawnSet, plan: Plan, taxa: TaxonTable, count: int | None
+) -> list[schemas.Result]:
+    """The best ``count`` classes, all if it is None, and those that are always reported."""
+    size, compared = len(drawn.members), drawn.point.compare(drawn.scores)
+    ranked = [*drawn.members, *drawn.others]
+    listed = _listed(plan.query, drawn.infos, ranked, count, compared, plan.always)
+    marginals = _marginals(drawn, plan.query)
+    effect, chain = plan.effect, fallback_chain(plan.languages)
+    if drawn.classes is not None:
+        effect = effect.among(drawn.classes)
+    return [
+        schemas.Result(
+            rank=rank,
+            class_id=drawn.infos[index].id,
+            score=float(compared[index]),
+            in_set=rank <= size,
+            top_k_probability=marginals[index],
+            in_range=effect.was_recorded(index),
+            taxon=taxa.taxon(drawn.infos[index], chain),
+        )
+        for rank, index in listed
+    ]
 
 
 def _reported(query: IdentifyQuery, size: int, stops: Sequence[schemas.Stop] | None) -> int | None:
@@ -142,11 +180,6 @@ def _among_all(inside: Mask, classes: Indices | None, count: int) -> Mask:
     mask = np.zeros(count, dtype=np.bool_)
     mask[classes] = inside
     return mask
-
-
-def _is_calibrated(point: OperatingPoint, view: View, restriction: Restriction | None) -> bool:
-    """Whether the threshold is for this view, and for exactly the classes that are scored."""
-    return point.table.view == view and (restriction is None or view.list is not None)
 
 
 def _set_info(
@@ -270,13 +303,15 @@ def judge(
     return schemas.Rejection.of(rule, verdict=verdict, value=value)
 
 
-def _marginals(
-    point: OperatingPoint, query: IdentifyQuery, logits: NDArray[np.float32], size: int
-) -> Sequence[float | None]:
+def _marginals(drawn: _DrawnSet, query: IdentifyQuery) -> Sequence[float | None]:
     """Mean probability over the photos to be among the k best; k is the requested size, rounded."""
     if "marginals" not in query.include:
-        return [None] * logits.shape[1]
-    k = min(max(1, math.floor((point.k or size) + 0.5)), LARGEST_K, logits.shape[1])
+        return [None] * len(drawn.infos)
+    logits, point = drawn.logits, drawn.point
+    if drawn.classes is not None:
+        logits = logits_among(logits, drawn.classes)
+    rounded = math.floor((point.k or len(drawn.members)) + 0.5)
+    k = min(max(1, rounded), LARGEST_K, logits.shape[1])
     return top_k_marginals(point.table.scoring.scaled(logits), k).mean(axis=0).tolist()  # type: ignore[no-any-return]  # NumPy's
 
 
