@@ -16,7 +16,7 @@ from florilege.models.bundle import open_bundle
 from florilege.models.images import load
 from florilege.models.runtime import RuntimeName
 from florilege.models.session import Session
-from florilege.server.inference.batching import LARGEST
+from florilege.server.batching import LARGEST
 
 
 class Limit:

@@ -1,7 +1,7 @@
 """Process photos: a pool of threads, a bounded queue, no work for clients that disconnected.
 
 One task decodes, runs the network and computes the set; on a GPU the network runs in batches,
-`florilege.server.inference.batching`.
+`florilege.server.batching`.
 """
 
 import asyncio

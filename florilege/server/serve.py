@@ -24,11 +24,11 @@ from florilege.models.bundle import MANIFEST, BundleFolder
 from florilege.models.class_lists import list_files
 from florilege.processes.connections import address_of
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
+from florilege.server.bounds import PixelBudget
 from florilege.server.engine import Engine, warm_up
 from florilege.server.http.api_keys import ApiKeys
 from florilege.server.http.cached_responses import BundleInfo
 from florilege.server.http.connection import Connection
-from florilege.server.inference.decoding_budget import PixelBudget
 from florilege.server.process import ignore_hangups
 from florilege.server.settings import Settings
 

@@ -10,7 +10,7 @@ from florilege import settings
 from florilege.errors import UsageError
 from florilege.models.images.decoding import MAX_PIXELS
 from florilege.models.runtime import RuntimeName
-from florilege.server.inference.decoding_budget import MAX_DECODING_PIXELS
+from florilege.server.bounds import MAX_DECODING_PIXELS
 
 Device = Literal["auto", "cpu", "cuda"]
 LogFormat = Literal["text", "json"]

@@ -25,8 +25,8 @@ from florilege.server.answers.answer import answer, judge
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.plan import ClassLists, PlaceWeights, Plan, resolve
 from florilege.server.answers.query import IdentifyQuery
-from florilege.server.inference.batching import BatchingSession, in_batches
-from florilege.server.inference.decoding_budget import PixelBudget, pixels_to_hold
+from florilege.server.batching import BatchingSession, in_batches
+from florilege.server.bounds import PixelBudget, pixels_to_hold
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer, Model
 

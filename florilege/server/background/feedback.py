@@ -24,8 +24,7 @@ from florilege.models.images import ImageError, plain_jpeg, read_header
 from florilege.processes.shared_state import Peers
 from florilege.processes.worker_group import WorkerGroup
 from florilege.server.answers.pipeline import Outcome, Pipeline
-from florilege.server.bounds import BoundedThread, RecentItems
-from florilege.server.inference.decoding_budget import pixels_to_hold
+from florilege.server.bounds import BoundedThread, RecentItems, pixels_to_hold
 from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.schemas import RequestModel, ResponseModel

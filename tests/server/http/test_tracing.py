@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from florilege.server.http.tracing import ENDPOINTS, RequestTracer, open_traces
+from florilege.server.http.middleware import ENDPOINTS, RequestTracer, open_traces
 from tests.server import garden
 from tests.server.http.test_api_keys import bearer, line
 from tests.server.http_client import open_client

@@ -21,13 +21,13 @@ from florilege.models.bundle import open_bundle
 from florilege.models.images import DamagedImage, load, read_header
 from florilege.models.runtime import CPU, installed_wheels, open_graph
 from florilege.models.session import FixedBatch, Session
+from florilege.server import batching
 from florilege.server.answers import pipeline as pipelines
 from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import IdentifyQuery
+from florilege.server.batching import LARGEST, SIZES, BatchingSession, in_batches
+from florilege.server.bounds import PixelBudget
 from florilege.server.engine import Engine
-from florilege.server.inference import batching
-from florilege.server.inference.batching import LARGEST, SIZES, BatchingSession, in_batches
-from florilege.server.inference.decoding_budget import PixelBudget
 from florilege.server.prometheus import Metrics
 from florilege.server.serve import pipeline_of
 from florilege.server.settings import Settings
@@ -132,7 +132,7 @@ def test_no_more_are_decoded_at_once_than_there_are_cores(
             at_once -= 1
         return load(*given, **named)
 
-    monkeypatch.setattr("florilege.server.inference.batching.load", slow)
+    monkeypatch.setattr("florilege.server.batching.load", slow)
     batches = BatchingSession(session, replayed=False)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda photo: batches.infer(photo, max_pixels=MOST), PHOTOS))
@@ -250,7 +250,7 @@ def test_batches_run_without_replay_if_only_replay_fails(
             raise RuntimeError("not all nodes are on the GPU")
         return open_graph(*given, replayed=replayed, **named)
 
-    monkeypatch.setattr("florilege.server.inference.batching.open_graph", refusing)
+    monkeypatch.setattr("florilege.server.batching.open_graph", refusing)
     result = in_batches(session)
     assert isinstance(result, BatchingSession)
     result.close()

@@ -14,9 +14,9 @@ from PIL import Image, JpegImagePlugin
 
 from florilege.models import images
 from florilege.models.images import read_header
+from florilege.server import bounds as module
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.inference import decoding_budget as module
-from florilege.server.inference.decoding_budget import (
+from florilege.server.bounds import (
     MAX_DECODING_PIXELS,
     SMALL_SHARE,
     PixelBudget,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from florilege.processes.worker_group import WorkerGroup
-from florilege.server.inference.decoding_budget import PixelBudget
-from tests.server.inference.test_decoding_budget import Holder
+from florilege.server.bounds import PixelBudget
+from tests.server.test_decoding_budget import Holder
 
 
 @pytest.fixture
