@@ -14,17 +14,15 @@ from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 import typer.main
-import yaml
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from florilege.command_line.error_messages import error_message, usage_exit
 from florilege.command_line.help_text import HELP_ALL, write_help
 from florilege.command_line.renames import current_keys, current_words, variables
 from florilege.cores import wait_without_spinning
-from florilege.errors import FlorilegeError, UsageError, install_hint
+from florilege.errors import FlorilegeError, UsageError, install_hint, suggestion
 from florilege.hooks import Command, commands
 from florilege.models.runtime import silence_telemetry
-from florilege.suggestions import suggestion
 from florilege.terminal import between_words, is_step, say
 from florilege.version import own_version
 
@@ -75,7 +73,7 @@ VERBS = {
         if_stopped="stopped\n",
     ),
     "bundle": Command(
-        module="florilege.command_line.picture_cli",
+        module="florilege.calibration.commands.bundle_cli",
         about="Inspect, verify, compare or name bundles.",
         if_stopped=_UNCHANGED,
     ),
@@ -231,6 +229,8 @@ def _read_config(ctx: typer.Context, path: Path | None) -> None:
     """Use a YAML file of flag names and values instead of the defaults."""
     if path is None:
         return
+    import yaml  # --help needs none of it
+
     try:
         content = yaml.safe_load(path.read_text("utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

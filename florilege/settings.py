@@ -15,8 +15,7 @@ import typer
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
-from florilege.errors import UsageError
-from florilege.suggestions import did_you_mean, nearest, suggestion
+from florilege.errors import UsageError, did_you_mean, nearest, suggestion
 
 _NO_PANELS: Final[Mapping[str, Sequence[str]]] = {}
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY

@@ -1,20 +1,35 @@
-"""Terminal output of all verbs: lines on stderr for people, tables on stdout, next commands."""
+"""Terminal output of all verbs: lines and a bar on stderr for people, tables on stdout.
 
+A bar is shown only on a terminal, under `torchrun` by the first process alone, and disappears when
+the work is done; what :func:`say` and ``print`` print meanwhile appears above it.
+"""
+
+import json
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import Final
+from typing import Final, Protocol
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
 STEP: Final = "FLORILEGE_STEP"
 """Environment variable of a command that is a step of a longer one, which says what comes next."""
+Titled = tuple[str, Table]  # a table and what stands above it
 _UNBOUNDED = 10_000  # columns, so that tables keep their full width
 
 
@@ -34,6 +49,43 @@ def between_words(text: str) -> str:
         for line in text.split("\n")
     )
     return "\n".join(lines)
+
+
+def show(
+    content: object,
+    parts: Iterable[str | Titled],
+    *,
+    as_json: bool,
+    notes: Iterable[str] = (),
+    then: Iterable[Sequence[str | Path]] = (),
+) -> None:
+    """Print the result of a verb: one JSON object for programs; lines and tables for people.
+
+    ``notes`` and ``then`` are the results and next commands of :func:`conclude`; with ``as_json``
+    none of ``parts``, ``notes`` and ``then`` is read.
+    """
+    if as_json:
+        print_json(content)
+        return
+    for part in parts:
+        if isinstance(part, str):
+            print_result(part)
+        else:
+            print_table(part[1], part[0])
+    conclude(*notes, then=[*then])
+
+
+def print_json(content: object) -> None:
+    """Print one JSON object on stdout: floats with all digits.
+
+    Infinite ones, as in the interval of a change on a single photo, are null.
+    """
+    from pydantic_core import to_jsonable_python  # --help needs none of it
+
+    plain = to_jsonable_python(content, inf_nan_mode="null")
+    text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    # Half of a character, as in a file name that is not UTF-8, stays as JSON writes it: \udce9.
+    sys.stdout.write(f"{text.encode(errors='backslashreplace').decode()}\n")
 
 
 def print_result(line: str) -> None:
@@ -114,3 +166,66 @@ def _print(text: Text, *, wrap: bool) -> None:
     with console.capture() as captured:
         console.print(text, soft_wrap=not (wrap and console.is_terminal))
     sys.stderr.write(f"{captured.get().rstrip()}\n")
+
+
+class Advance(Protocol):
+    """Report that more steps are done, optionally with a note to show beside the bar."""
+
+    def __call__(self, steps: int = 1, note: str = "") -> None: ...
+
+
+@dataclass(frozen=True)
+class _Narrower:
+    """Leaves room for the ``^C`` that a terminal appends to the line of the bar.
+
+    Without room, the terminal would start a new line, which would be erased instead of the bar.
+    """
+
+    inner: RenderableType
+    room = len("^C^C") + 1
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = max(1, options.max_width - self.room)
+        yield from console.render(self.inner, options.update(max_width=width))
+
+
+class _Bar(Progress):
+    def get_renderable(self) -> RenderableType:
+        return _Narrower(super().get_renderable())
+
+
+def _no_bar(steps: int = 1, note: str = "") -> None:
+    """Show nothing."""
+
+
+@contextmanager
+def progress(total: int | None, description: str) -> Iterator[Advance]:
+    """Show a bar of ``total`` steps, None if unknown, on stderr while the block runs.
+
+    Example:
+        >>> with progress(3, "counting") as advance:
+        ...     for _ in range(3):
+        ...         advance()
+    """
+    console = Console(stderr=True)
+    visible = console.is_terminal and sys.stderr.isatty()  # FORCE_COLOR alone is not a terminal
+    if not visible or os.environ.get("RANK", "0") != "0":
+        yield _no_bar  # a disabled bar of rich before 14.3 ends with an empty line
+        return
+    times = TimeElapsedColumn(), "left", TimeRemainingColumn()
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), *times)
+    with _Bar(
+        *columns,
+        "{task.fields[note]}",
+        console=console,
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # redirected results must not go to the bar's stream
+    ) as bar:
+        task = bar.add_task(description, total=total, note="")
+
+        def advance(steps: int = 1, note: str = "") -> None:
+            if note:
+                bar.update(task, note=note)
+            bar.advance(task, steps)
+
+        yield advance

@@ -1,7 +1,6 @@
 """Versions of packages, and of Florilege itself where it is not installed."""
 
 import tomllib
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +17,8 @@ def installed(name: str) -> str | None:
 
     A checkout of Florilege on ``PYTHONPATH`` has no metadata: its ``pyproject.toml`` says the same.
     """
+    from importlib.metadata import PackageNotFoundError, version  # --help needs none of it
+
     try:
         return version(name)
     except PackageNotFoundError:

@@ -45,7 +45,7 @@ from florilege.data.dataset import Split
 from florilege.data.sources import open_dataset
 from florilege.models.backbones import build
 from florilege.models.runtime import fastest_float32
-from florilege.progress import Advance
+from florilege.terminal import Advance
 from florilege.training.batches.data_loader import BatchLoader, open_sources
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve

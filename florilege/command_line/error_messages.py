@@ -10,8 +10,7 @@ from typing import Any, cast
 
 import typer
 
-from florilege.errors import FlorilegeError
-from florilege.suggestions import did_you_mean, suggestion
+from florilege.errors import FlorilegeError, did_you_mean, suggestion
 from florilege.terminal import between_words
 
 _REMOVED_FLAGS = {

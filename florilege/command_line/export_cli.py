@@ -1,6 +1,5 @@
 """``florilege export``: a bundle from a run, or a folder for devices from a bundle."""
 
-import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,11 +7,10 @@ from typing import Annotated, Final
 
 import typer
 
-from florilege.errors import UsageError, install_hint
+from florilege.errors import UsageError, install_hint, suggestion
 from florilege.hooks import MARKER, export_targets
 from florilege.models.bundle import CALIBRATION, MANIFEST
-from florilege.suggestions import suggestion
-from florilege.terminal import conclude, print_result, say
+from florilege.terminal import say, show
 
 app = typer.Typer(add_completion=False, help="Export a run or a bundle.")
 _TARGETS: Final = export_targets()
@@ -67,11 +65,9 @@ def _export_command(
         )
     contents, sizes = _TARGETS[target].export(source, runtime, data, split)
     _write_folder(out, contents)
-    if as_json:
-        typer.echo(json.dumps({"folder": str(out), "target": target, **sizes}))
-        return
     megabytes = ", ".join(f"{name[:-6]} {size / 1e6:.1f} MB" for name, size in sizes.items())
-    print_result(f"{out}: {len(contents)} files; a device fetches {megabytes}")
+    line = f"{out}: {len(contents)} files; a device fetches {megabytes}"
+    show({"folder": str(out), "target": target, **sizes}, [line], as_json=as_json)
 
 
 def _write_folder(out: Path, contents: Mapping[str, bytes]) -> None:
@@ -110,13 +106,14 @@ def _export_run(run: Path, out: Path, *, as_json: bool) -> None:
         say(f"{out}: its calibration was removed: calibrate again")
     provenance = bundle.read_object("provenance.json")
     parity = provenance["parity"]
-    if as_json:
-        plain = {"bundle": str(out), "bundle_sha256": bundle.sha256, "parity": parity}
-        typer.echo(json.dumps(plain))
-        return
-    print_result(
+    line = (
         f"{out}: {len(bundle.classes)} classes; the exported network gives the scores of the "
         f"trained one, within {parity['max_difference']:.2g} (allowed {parity['tolerance']:.2g})"
     )
     skip = ["--skip-damaged"] if RunFolder(run).read_config().skip_damaged else []
-    conclude(then=[("calibrate", out, "--data", provenance["data"], *skip)])
+    show(
+        {"bundle": str(out), "bundle_sha256": bundle.sha256, "parity": parity},
+        [line],
+        as_json=as_json,
+        then=[("calibrate", out, "--data", provenance["data"], *skip)],
+    )

@@ -1,6 +1,5 @@
 """``florilege import``."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +23,7 @@ from florilege.models.imported.imported_model import (
 )
 from florilege.models.imported.signature import Description, read_description
 from florilege.models.reference_pictures import pack_thumbnails, read_thumbnails
-from florilege.terminal import say
+from florilege.terminal import print_json, say
 
 app = typer.Typer(add_completion=False, help="Make a bundle from a network trained elsewhere.")
 
@@ -117,7 +116,7 @@ def _import_command(
             "agreement": asdict(imported.agreement),
             "best": _best_classes(imported, bundle),
         }
-        typer.echo(json.dumps(result, ensure_ascii=False))
+        print_json(result)
     else:
         _print_tables(imported, bundle)
 

@@ -21,7 +21,7 @@ from florilege.data.records import Listing, Records, count_of, sort_ids
 from florilege.data.sources import list_whole
 from florilege.data.training_split import noise_groups, with_options
 from florilege.models.images import ImageError
-from florilege.progress import progress
+from florilege.terminal import progress
 
 _Value = TypeVar("_Value")
 

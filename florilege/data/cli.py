@@ -1,6 +1,5 @@
 """``florilege data check``, ``data split`` and ``data import-feedback``."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -21,7 +20,7 @@ from florilege.data.sources import own_pictures
 from florilege.data.splits import mend_source, split_source, unknown_observations
 from florilege.errors import DataError, UsageError
 from florilege.tables import Table, write_table, written_table
-from florilege.terminal import conclude, is_step, new_table, print_table, warn
+from florilege.terminal import conclude, is_step, new_table, print_json, print_table, show, warn
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Check data sets and cut them into splits."
@@ -54,7 +53,7 @@ def _check_command(
     """
     report = check(source)
     if as_json:
-        typer.echo(json.dumps({"ok": not report.errors, **asdict(report)}, ensure_ascii=False))
+        print_json({"ok": not report.errors, **asdict(report)})
     else:
         _print_report(report)
     if report.errors:
@@ -151,13 +150,9 @@ def _conclude(
     out: Path, counts: Mapping[str, int], lines: Sequence[str], report: Mapping[str, Any] | None
 ) -> None:
     """Print ``report`` as JSON, or ``lines`` if it is None, and how to train on the manifest."""
-    if report is not None:
-        typer.echo(json.dumps({"manifest": str(out), "rows": counts, **report}))
-        return
-    for line in lines:
-        typer.echo(line)
-    if counts["train"] and counts["val"]:
-        conclude(then=[_train_on(str(out))])
+    content = {"manifest": str(out), "rows": counts, **(report or {})}
+    then = [_train_on(str(out))] if counts["train"] and counts["val"] else []
+    show(content, lines, as_json=report is not None, then=then)
 
 
 def _counts(table: Table) -> dict[str, int]:

@@ -11,9 +11,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.errors import DataError, UsageError
+from florilege.errors import DataError, UsageError, suggestion
 from florilege.models.classes import ClassTable
-from florilege.suggestions import suggestion
 
 SPLITS = ("train", "val", "test")
 _OTHER_NAMES = {

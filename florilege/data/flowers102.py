@@ -20,8 +20,8 @@ from urllib.request import Request, urlopen
 
 from florilege.data.splits import draw_splits
 from florilege.errors import DataError
-from florilege.progress import progress
 from florilege.tables import write_table
+from florilege.terminal import progress
 
 HOST: Final = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102"
 MANIFEST: Final = "photos.csv"

@@ -16,10 +16,9 @@ from florilege.data.layouts.manifest import list_manifest
 from florilege.data.options import FloraOptions, TrainingOptions, parse_options
 from florilege.data.records import Listing, assemble
 from florilege.data.training_split import hold_out, with_options
-from florilege.errors import DataError
+from florilege.errors import DataError, did_you_mean, nearest, nearest_paths
 from florilege.hooks import data_layouts
 from florilege.models.classes import ClassTable
-from florilege.suggestions import did_you_mean, nearest, nearest_paths
 from florilege.terminal import command
 
 

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from florilege.data.options import parse_options
-from florilege.errors import BundleError, UsageError
+from florilege.errors import BundleError, UsageError, did_you_mean, nearest_paths
 from florilege.fit.fit_plan import FitPlan, training_words
-from florilege.suggestions import did_you_mean, nearest_paths
 from florilege.terminal import command, conclude, say
 
 app = typer.Typer(add_completion=False, help="Photos to a calibrated bundle in one command.")

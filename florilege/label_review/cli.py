@@ -1,6 +1,5 @@
 """`florilege data`: the verbs of `florilege.data.cli`, and ``review``, which may need a network."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from florilege.data.sources import open_dataset
 from florilege.errors import DataError, UsageError
 from florilege.files import write_atomic
 from florilege.tables import SUFFIXES, write_table
-from florilege.terminal import conclude, warn
+from florilege.terminal import conclude, print_json, warn
 
 if TYPE_CHECKING:  # these import the network's runtime, which the other verbs do not need
     from florilege.data.dataset import Dataset
@@ -126,7 +125,7 @@ def _review_command(
             report["photos_on_page"] = _write_page(review, verdicts, out)
         report["out"] = str(out)
     if as_json:
-        typer.echo(json.dumps(report, ensure_ascii=False))
+        print_json(report)
     elif out is not None:
         _conclude(review, out, report)
 

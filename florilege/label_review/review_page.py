@@ -20,7 +20,7 @@ from florilege.data.dataset import Split
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import ImageError, plain_jpeg
 from florilege.page_files import with_parts
-from florilege.progress import progress
+from florilege.terminal import progress
 
 _SIDE: Final = 480  # pixels of the longer side: flowers are told apart, and 200 photos take 8 MB
 _QUALITY: Final = 70

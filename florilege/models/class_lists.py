@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from florilege.errors import DataError, UsageError, repeated
-from florilege.suggestions import did_you_mean, nearest, nearest_paths
+from florilege.errors import DataError, UsageError, did_you_mean, nearest, nearest_paths, repeated
 
 if TYPE_CHECKING:  # the class table needs pydantic, the records of calibrations do not
     from florilege.models.classes import ClassTable

@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from florilege.errors import UsageError
-from florilege.suggestions import suggestion
+from florilege.errors import UsageError, suggestion
 
 
 def is_extension(name: str) -> bool:

@@ -19,7 +19,7 @@ from florilege.cores import in_order
 from florilege.errors import BundleError, DataError, first
 from florilege.models.classes import ClassTable, Thumbnail
 from florilege.models.images import plain_jpeg
-from florilege.progress import progress
+from florilege.terminal import progress
 
 THUMBNAIL_SIDE: Final = 192  # maximum pixels of the longer side
 # 6.4 KiB per photo at 192 pixels; 256 pixels at quality 80 take twice as much

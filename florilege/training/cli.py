@@ -1,7 +1,5 @@
 """``florilege train``."""
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -9,7 +7,7 @@ import typer
 from pydantic import create_model
 
 from florilege.settings import Flag, FlagSettings, fields_of, flags_of
-from florilege.terminal import conclude, is_step, print_result, say
+from florilege.terminal import is_step, say, show
 from florilege.training.config import DEFAULT_LOSS, TrainConfig
 from florilege.training.validation_metric import Metric
 
@@ -89,12 +87,12 @@ def _train_command(
     except KeyboardInterrupt:
         _explain_early_stop(folder.last, features_stay=resolved.freeze is not None)
         raise
-    if is_first() and as_json:
-        typer.echo(json.dumps(asdict(result)))
-    elif is_first():
-        print_result(f"{out}: {_summary(result, resolved.validation.chosen_by)}")
-        conclude(
-            f"the run with its curves is in {out}: see {folder.report}",
+    if is_first():
+        show(
+            result,
+            [f"{out}: {_summary(result, resolved.validation.chosen_by)}"],
+            as_json=as_json,
+            notes=[f"the run with its curves is in {out}: see {folder.report}"],
             then=[("export", out, "--out", _bundle_of(out))],
         )
 

@@ -16,10 +16,9 @@ from pydantic import ValidationError
 
 from florilege.data.options import add_options
 from florilege.data.sources import own_pictures
-from florilege.errors import UsageError
+from florilege.errors import UsageError, suggestion
 from florilege.models.backbones import architecture
 from florilege.settings import complaint
-from florilege.suggestions import suggestion
 from florilege.training.config import ABBREVIATIONS, DEFAULT_LOSS, TrainConfig
 from florilege.training.optimiser_settings import CLIP_NORM, OWN_DEFAULTS
 from florilege.training.recipes import RECIPES

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from florilege import packed_files
-from florilege.packed_files import open_packed
+from florilege import files
+from florilege.files import open_packed
 
 
 def test_the_files_of_a_zip_and_a_folder_are_the_same_without_what_a_mac_adds(
@@ -33,7 +33,7 @@ def test_the_files_of_a_zip_and_a_folder_are_the_same_without_what_a_mac_adds(
 def test_a_file_that_unpacks_to_too_much_stops_where_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed_files, "_ALWAYS_UNPACKED", 1_000)
+    monkeypatch.setattr(files, "_ALWAYS_UNPACKED", 1_000)
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.txt", b"\0" * 5_000_000)
     with ExitStack() as stack:

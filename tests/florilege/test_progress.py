@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from florilege.progress import progress
+from florilege.terminal import progress
 from tests.screen import shown_by
 
 LONG = """
 import sys, time
-from florilege.progress import progress
+from florilege.terminal import progress
 from florilege.terminal import say, warn
 with progress(400, "counting") as advance:
     for number in range(4):

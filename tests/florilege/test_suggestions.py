@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from florilege.calibration.rules import RULES
-from florilege.suggestions import KnownNames, nearest, nearest_paths, suggestion
+from florilege.errors import KnownNames, nearest, nearest_paths, suggestion
 from florilege.training.losses import LOSSES
 from florilege.training.recipes import RECIPES
 

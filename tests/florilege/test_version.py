@@ -19,7 +19,7 @@ def test_a_checkout_that_is_not_installed_knows_its_version(
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(version, "version", missing)
+    monkeypatch.setattr(importlib.metadata, "version", missing)
     assert version.own_version() == VERSION
     assert version.installed("numpy") is None
     other = tmp_path / "pyproject.toml"

@@ -14,11 +14,11 @@ from florilege.calibration.rules.label_noise import NoisyLabels, parse_label_noi
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind
 from florilege.calibration.threshold import check_average_k
 from florilege.calibration.view import View
+from florilege.errors import suggestion
 from florilege.models.class_lists import RegionList
 from florilege.models.occurrences import PlaceKind
 from florilege.models.runtime import Precision, Runtime, RuntimeName
 from florilege.settings import Flag, FlagSettings
-from florilege.suggestions import suggestion
 
 DEFAULT_KS = (1.0, 2.0, 3.0, 5.0, 10.0)
 GRID_END = 20

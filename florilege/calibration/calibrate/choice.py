@@ -24,7 +24,7 @@ from florilege.calibration.record.schema import Table
 from florilege.calibration.scores import EXPONENTS, Fusion
 from florilege.calibration.sets import Bools
 from florilege.calibration.view import PLAIN, Scoring, View
-from florilege.progress import Advance
+from florilege.terminal import Advance
 
 SIZE_TOLERANCE = 1.05
 """Sets larger than this times K hit more because of their size, not because of their scores.

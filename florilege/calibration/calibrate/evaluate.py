@@ -16,7 +16,7 @@ from florilege.calibration.record.operating_point import OperatingPoint, Row, Ve
 from florilege.calibration.rules.label_noise import LabelNoise, NoisyLabels
 from florilege.calibration.sets import Bools
 from florilege.calibration.view import View
-from florilege.progress import progress
+from florilege.terminal import progress
 
 
 class Evaluated(NamedTuple):

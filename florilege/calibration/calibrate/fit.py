@@ -45,7 +45,7 @@ from florilege.calibration.sets import Bools, Floats, Ints, largest_set
 from florilege.calibration.view import Scoring, View
 from florilege.models.class_lists import RegionList
 from florilege.models.session import FEATURES
-from florilege.progress import Advance, progress
+from florilege.terminal import Advance, progress
 
 
 def fit_record(

@@ -33,7 +33,7 @@ from florilege.models.images.damage import readable
 from florilege.models.output_store import OutputStore, photo_id, store_of
 from florilege.models.runtime import CUDA, Runtime, RuntimeName
 from florilege.models.session import FEATURES, Session
-from florilege.progress import progress
+from florilege.terminal import progress
 
 
 class _PhotoInference(NamedTuple):

@@ -1,7 +1,6 @@
-"""``florilege bundle inspect``, ``verify``, ``diff`` and ``set-names``."""
+"""``florilege bundle``: ``inspect``, ``verify``, ``diff``, ``set-names``, ``set-thumbnails``."""
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,11 +9,13 @@ import typer
 from florilege.calibration.commands import AsJson, BundlePath
 from florilege.calibration.record.record_file import PROVENANCE, card, difference, verification
 from florilege.calibration.rules import RULES
-from florilege.data.layouts.class_file import ClassFile, read_classes
+from florilege.data.layouts.class_file import ClassFile, read_classes, read_pictures
 from florilege.data.records import count_of
 from florilege.errors import BundleError, first
 from florilege.models.bundle import Bundle, name_classes, open_bundle
-from florilege.terminal import conclude, say
+from florilege.models.bundle.bundle import set_pictures
+from florilege.models.reference_pictures import MOST
+from florilege.terminal import say, show
 
 app = typer.Typer(
     help="Inspect, verify, compare or name bundles.", no_args_is_help=True, add_completion=False
@@ -29,7 +30,7 @@ def inspect(bundle: BundlePath, as_json: AsJson = False) -> None:
     content = card(opened)
     calibrate = ("calibrate", bundle, "--data", _data_of(opened))
     then = calibrate if content["calibration"] is None else ("serve", bundle)
-    _print(content, _card_lines(content), as_json, then)
+    show(content, _card_lines(content), as_json=as_json, then=[then])
 
 
 @app.command()
@@ -40,7 +41,8 @@ def verify(bundle: BundlePath, as_json: AsJson = False) -> None:
     lines = [f"{'WRONG' if fault else 'ok':<6} {name}" for name, fault in content["files"].items()]
     if content["opening"]:
         lines.append("WRONG  the files are right, but the bundle does not open")
-    _print(content, lines, as_json, ("bundle", "inspect", bundle) if content["ok"] else ())
+    then = [("bundle", "inspect", bundle)] if content["ok"] else []
+    show(content, lines, as_json=as_json, then=then)
     if not content["ok"]:
         faults = (*content["files"].values(), content["opening"])
         raise BundleError("; ".join(filter(None, faults)))
@@ -55,9 +57,8 @@ def diff(
     """Print what changed from bundle A to bundle B: classes, thresholds, metrics, files."""
     newer = open_bundle(b)
     content = difference(open_bundle(a), newer)
-    _print(content, _difference_lines(content), as_json)
-    if not as_json and not content["same"]:
-        conclude(then=[("evaluate", b, "--data", _data_of(newer), "--baseline", a)])
+    then = [] if content["same"] else [("evaluate", b, "--data", _data_of(newer), "--baseline", a)]
+    show(content, _difference_lines(content), as_json=as_json, then=then)
 
 
 def _data_of(bundle: Bundle) -> str:
@@ -79,22 +80,38 @@ def set_names(
     class_file = read_classes(file)
     named = name_classes(bundle, class_file.classes, class_file.thumbnails, source=str(file))
     content = _names_report(named, class_file)
-    _print(content, _names_lines(content), as_json, ("serve", bundle))
+    show(content, _names_lines(content), as_json=as_json, then=[("serve", bundle)])
+
+
+@app.command()
+def set_thumbnails(
+    bundle: BundlePath,
+    file: Annotated[Path, typer.Argument(metavar="PICTURES_CSV", help="A row for each picture.")],
+    most: Annotated[int, typer.Option(min=1, max=MOST, help="Pictures of a class.")] = MOST,
+    as_json: AsJson = False,
+) -> None:
+    """Give a bundle reference pictures, several of each class, which the page compares with.
+
+    The file is a table with the columns class_id and path, and if known author, licence and organ;
+    of a manifest, the training photos are used. Organs take turns. The first picture of a class is
+    its thumbnail.
+    """
+    _begin(f"{bundle}: giving its classes the pictures of {file}", as_json)
+    named = set_pictures(bundle, read_pictures(file), source=str(file), most=most)
+    pictures = named.open_pictures()
+    counts = {name: len(pictures.credits(name)) for name in named.classes.ids}
+    without, total = [name for name, count in counts.items() if not count], sum(counts.values())
+    pictured = f"{len(counts) - len(without):,} of {len(counts):,} classes"
+    lines = [f"{named.path}: {total:,} pictures of {pictured}"]
+    lines += [f"without a picture: {first(without)}"] if without else []
+    content = {"bundle": str(named.path), "bundle_sha256": named.sha256, "without": without}
+    show({**content, "pictures": total}, lines, as_json=as_json, then=[("serve", bundle)])
 
 
 def _begin(sentence: str, as_json: bool) -> None:
     """Say what is done, before the tables of a command for people."""
     if not as_json:
         say(sentence)
-
-
-def _print(
-    content: object, lines: Iterable[str], as_json: bool, then: Sequence[str | Path] = ()
-) -> None:
-    """Print JSON, or lines and the next command."""
-    typer.echo(json.dumps(content, ensure_ascii=False) if as_json else "\n".join(lines))
-    if then and not as_json:
-        conclude(then=[then])
 
 
 def _names_report(bundle: Bundle, class_file: ClassFile) -> dict[str, Any]:

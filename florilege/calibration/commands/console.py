@@ -3,7 +3,6 @@
 The JSON object of a threshold names each figure once; :data:`_CELLS` names those that tables show.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,8 +10,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import typer
-from pydantic_core import to_jsonable_python
 from rich.table import Table
 
 from florilege.calibration.calibrate.cautions import cautions
@@ -31,10 +28,9 @@ from florilege.calibration.threshold import threshold_text
 from florilege.calibration.view import View
 from florilege.errors import UsageError, install_hint
 from florilege.files import check_writable
-from florilege.terminal import new_table, warn
+from florilege.terminal import Titled, new_table, warn
 
 Plain = Mapping[str, Any]
-Titled = tuple[str, Table]
 PageMaker = Callable[[BundleOutputs, Evaluation, Diagnostics | None], str]
 """Makes the page of ``--report``; the last argument describes the baseline."""
 FIRST = "average_k"  # the rule that tables show first, and alone without --all
@@ -247,14 +243,6 @@ def legend_of(content: Plain) -> str:
     """What the headings of the tables mean."""
     by_class = any(entry.get("shots") for entry in content.get("rules", ()))
     return f"{_LEGEND}{_BY_CLASS if by_class else ''}"
-
-
-def print_json(content: object) -> None:
-    """Print one JSON object on stdout: floats with all digits.
-
-    Infinite ones, as in the interval of a change on a single photo, are null.
-    """
-    typer.echo(json.dumps(to_jsonable_python(content, inf_nan_mode="null"), allow_nan=False))
 
 
 def _brief(name: str) -> str:

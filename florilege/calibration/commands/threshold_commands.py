@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
-
-import typer
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.calibration_settings import CalibrationSettings
@@ -17,11 +16,9 @@ from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_
 from florilege.calibration.commands.console import (
     EvaluationOutput,
     PageMaker,
-    Titled,
     calibration_tables,
     legend_of,
     page_maker,
-    print_json,
     summary,
 )
 from florilege.calibration.monitoring.audit import AuditReport, audit_file
@@ -36,7 +33,7 @@ from florilege.hooks import cluster
 from florilege.models.bundle import open_bundle
 from florilege.models.output_store import cache_folder
 from florilege.models.runtime import RuntimeName
-from florilege.terminal import command, conclude, print_table, say, warn
+from florilege.terminal import Titled, command, conclude, say, show, warn
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -72,29 +69,24 @@ def calibrate(
     for caution in cautions(record):
         warn(caution)
     content = summary(record)
-    _print_result(content, calibration_tables(record, content, all_rules=all_rules), as_json)
-    if not as_json:
-        every = f"; to list them: {command('bundle', 'inspect', bundle)}"
-        conclude(
-            f"thresholds of {len(record.rules)} rules are in {bundle}{'' if all_rules else every}",
-            *filter(None, [selection_note(record), _report_note(report)]),
-            then=[
-                *_evaluate_command(bundle, data, split, skip_damaged=settings.skip_damaged),
-                ("serve", bundle),
-            ],
-        )
+    every = f"; to list them: {command('bundle', 'inspect', bundle)}"
+    where = f"thresholds of {len(record.rules)} rules are in {bundle}{'' if all_rules else every}"
+    evaluate = _evaluate_command(bundle, data, split, skip_damaged=settings.skip_damaged)
+    show(
+        content,
+        _parts(content, calibration_tables(record, content, all_rules=all_rules)),
+        as_json=as_json,
+        notes=filter(None, [where, selection_note(record), _report_note(report)]),
+        then=chain(evaluate, [("serve", bundle)]),
+    )
 
 
 def recalibrate(bundle: Path, score_log: Path, *, approve: bool, as_json: bool) -> None:
     """Choose thresholds on traffic and print the changes."""
     say(f"{bundle}: choosing its thresholds on the traffic in {score_log}")
     outcome = recalibrate_bundle(bundle, score_log, approve=approve)
-    if as_json:
-        print_json(outcome.to_plain())
-        return
-    typer.echo("\n".join(outcome.lines()))
-    if approve:
-        conclude(then=[("serve", bundle)])
+    then = [("serve", bundle)] if approve else []
+    show(outcome.to_plain(), outcome.lines(), as_json=as_json, then=then)
 
 
 def evaluate(
@@ -144,7 +136,7 @@ def evaluate(
         )
     if audit is not None:
         output.add_audit(audit)
-    _print_result(output.content, output.tables, as_json)
+    show(output.content, _parts(output.content, output.tables), as_json=as_json)
     _finish_evaluation(output, report)
     if data is not None and not as_json:
         notes = [_hidden_note(output.content, all_rules), _report_note(report)]
@@ -188,15 +180,12 @@ def _audit(
     return audit_file(feedback_store, calibration_id=record.calibration_id)
 
 
-def _print_result(content: Mapping[str, Any], tables: Iterable[Titled], as_json: bool) -> None:
-    if as_json:
-        print_json(content)
-        return
-    for number, (title, table) in enumerate(tables):
-        if number:
-            typer.echo()
-        print_table(table, title)
-    typer.echo(f"\n{legend_of(content)}")
+def _parts(content: Mapping[str, Any], tables: Iterable[Titled]) -> Iterator[str | Titled]:
+    """The tables, and the legend below them."""
+    for titled in tables:
+        yield titled
+        yield ""
+    yield legend_of(content)
 
 
 def _evaluate_command(

@@ -13,7 +13,7 @@ from florilege.calibration.record.operating_point import OperatingPoint, Row
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.sets import Bools, Floats, Ints, best_class
 from florilege.calibration.view import PLAIN
-from florilege.progress import progress
+from florilege.terminal import progress
 
 _SCORE_BINS = 10
 MOST_LARGE = 12  # photos with the largest sets to show

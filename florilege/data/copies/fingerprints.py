@@ -24,7 +24,7 @@ from florilege.data.copies.near_duplicates import (
 )
 from florilege.data.dataset import Split
 from florilege.models.images import ImageError
-from florilege.progress import progress
+from florilege.terminal import progress
 
 WORDS: Final = 5  # of a fingerprint, eight bytes each
 _FREQUENCIES: Final = 16  # along each side

@@ -16,7 +16,7 @@ from PIL import Image
 
 from florilege.cores import in_order
 from florilege.models.images import ImageError, Preprocess, load
-from florilege.progress import progress
+from florilege.terminal import progress
 
 Picture = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]

@@ -15,10 +15,9 @@ from typing import Any
 from florilege.data.dataset import SPLITS, FileReader, split_name
 from florilege.data.options import parse_options
 from florilege.data.records import Listing, Records, demand_photos, refuse
-from florilege.errors import DataError, first, repeated
+from florilege.errors import DataError, first, repeated, suggestion
 from florilege.models.classes import ClassInfo, plain_id
 from florilege.models.occurrences import ALL_MONTHS, Place, cell_name, is_null_island, month_of
-from florilege.suggestions import suggestion
 from florilege.tables import SUFFIXES, Table, read_table
 
 TAXON = ("scientific_name", "genus", "family", "gbif")

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from florilege.errors import UsageError
+from florilege.errors import UsageError, did_you_mean, nearest
 from florilege.models.backbones.architecture import (
     PRETRAINED,
     Architecture,
@@ -20,7 +20,6 @@ from florilege.models.backbones.architecture import (
 from florilege.models.backbones.timm_networks import PREFIX, TimmNetwork
 from florilege.models.extensions import is_extension, load_extension
 from florilege.models.images import Preprocess
-from florilege.suggestions import did_you_mean, nearest
 
 # By the start of a name: the smallest picture side, and the step between allowed sides.
 # fmt: off

@@ -23,10 +23,9 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from florilege.errors import BundleError
+from florilege.errors import BundleError, did_you_mean, nearest_paths
 from florilege.files import sync_folder, write_atomic
 from florilege.models.json_file import read_json
-from florilege.suggestions import did_you_mean, nearest_paths
 
 SCHEMA_VERSION: Final = 1
 MANIFEST: Final = "bundle.json"

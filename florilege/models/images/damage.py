@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from florilege.cores import in_order
 from florilege.models.images.decoding import Preprocess, load
 from florilege.models.images.sniff import ImageError
-from florilege.progress import progress
+from florilege.terminal import progress
 
 _LOOK: Final = Preprocess(image_size=32)  # small: it only matters whether a photo decodes
 

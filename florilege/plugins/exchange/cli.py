@@ -1,6 +1,5 @@
 """``florilege data import-occurrences``."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,7 @@ from florilege.data.records import count_of
 from florilege.models.bundle import open_bundle
 from florilege.plugins.exchange.occurrence_archive import import_occurrences
 from florilege.tables import written_table
-from florilege.terminal import conclude
+from florilege.terminal import show
 
 app = typer.Typer()
 
@@ -37,13 +36,14 @@ def _import_occurrences_command(
     with written_table(out):
         classes = None if bundle is None else open_bundle(bundle).classes
         imported = import_occurrences(archive, out, degrees=cell, classes=classes)
-    if as_json:
-        typer.echo(json.dumps({"occurrences": str(out), **asdict(imported)}))
-        return
-    typer.echo(
+    lines = [
         f"{out}: {count_of(imported.records, 'record')} of {imported.species:,} species "
-        f"({imported.species_column}) in {count_of(imported.regions, 'cell')}"
+        f"({imported.species_column}) in {count_of(imported.regions, 'cell')}",
+        *(f"left out: {count:,} {reason}" for reason, count in imported.left_out.items()),
+    ]
+    show(
+        {"occurrences": str(out), **asdict(imported)},
+        lines,
+        as_json=as_json,
+        then=[("calibrate", "BUNDLE", "--data", "DATA", "--occurrences", out)],
     )
-    for reason, count in imported.left_out.items():
-        typer.echo(f"left out: {count:,} {reason}")
-    conclude(then=[f"florilege calibrate BUNDLE --data DATA --occurrences {out}"])

@@ -15,8 +15,8 @@ from florilege.errors import DataError, first
 from florilege.models.classes import ClassTable, SpeciesNames
 from florilege.models.occurrences import ALL_MONTHS, COLUMNS, MONTHS, cell_name, is_null_island
 from florilege.plugins.exchange.darwin_core import ArchiveRecords, Record, open_records
-from florilege.progress import progress
 from florilege.tables import write_table
+from florilege.terminal import progress
 
 SPECIES: Final = ("speciesKey", "taxonKey", "species", "scientificName", "taxonID")
 """Columns that may name the species, best first. ``taxonID`` may be a number of somebody's own."""

@@ -1,6 +1,5 @@
 """``florilege recipes``."""
 
-import json
 import re
 from dataclasses import asdict
 from itertools import groupby
@@ -10,7 +9,7 @@ import typer
 from rich.text import Text
 
 from florilege.plugins.papers.published import PAPERS, PublishedRecipe, cost_of
-from florilege.terminal import conclude, new_table, print_result, print_table
+from florilege.terminal import conclude, new_table, print_json, print_result, print_table
 from florilege.training.recipes import RECIPES, Recipe
 
 app = typer.Typer(add_completion=False, help="List the recipes.")
@@ -30,9 +29,7 @@ def _recipes_command(
     the papers and lists every departure from them.
     """
     if as_json:
-        typer.echo(
-            json.dumps({"recipes": [_plain(name, recipe) for name, recipe in RECIPES.items()]})
-        )
+        print_json({"recipes": [_plain(name, recipe) for name, recipe in RECIPES.items()]})
         return
     _print_others([item for item in RECIPES.items() if item[0] not in PAPERS])
     for title, items in groupby(PAPERS.items(), key=lambda item: item[1].heading):

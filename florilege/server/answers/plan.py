@@ -13,6 +13,7 @@ from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules import RULES
 from florilege.calibration.view import PLAIN, Setting, View
+from florilege.errors import KnownNames, nearest
 from florilege.models.class_lists import RegionList
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.occurrences import (
@@ -25,7 +26,6 @@ from florilege.models.occurrences import (
 )
 from florilege.server.answers.query import IdentifyQuery, SetQuery
 from florilege.server.problems import Code, Problem
-from florilege.suggestions import KnownNames, nearest
 
 log = logging.getLogger("florilege.server")
 

@@ -28,7 +28,6 @@ from florilege.models.images.sniff import ENDINGS
 from florilege.models.output_store import OutputStore, photo_id, store_of
 from florilege.models.runtime import CUDA, RuntimeName
 from florilege.models.session import FEATURES, Outputs, Session
-from florilege.progress import progress
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.plan import ClassLists, Plan
 from florilege.server.answers.plot import Plot
@@ -38,6 +37,7 @@ from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer
 from florilege.server.settings import MAX_IMAGES
 from florilege.tables import SUFFIXES, read_table
+from florilege.terminal import progress
 
 Group = tuple[Path, str] | None  # a folder or manifest, and the name of the plant there
 PORTION: Final = 16

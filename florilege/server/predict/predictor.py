@@ -14,7 +14,6 @@ from florilege.calibration.rules import RuleName
 from florilege.cores import in_order
 from florilege.errors import DataError, UsageError
 from florilege.models.session import Outputs
-from florilege.progress import progress
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.plan import Plan
 from florilege.server.answers.query import IdentifyQuery, Include
@@ -31,6 +30,7 @@ from florilege.server.predict.prediction import find_photos, portion_size
 from florilege.server.problems import Code, Problem
 from florilege.server.settings import Settings
 from florilege.settings import complaint
+from florilege.terminal import progress
 
 Method = TypeVar("Method", bound=Callable[..., object])
 _Names = str | Sequence[str] | None

@@ -31,7 +31,7 @@ from florilege.files import atomic_writer
 from florilege.models.backbones import PRETRAINED, Weights
 from florilege.models.images import DECODER_VERSION, ImageError, decode, read_header
 from florilege.models.photo_hashes import PhotoHashes, photo_hash
-from florilege.progress import progress
+from florilege.terminal import progress
 from florilege.training.config import TrainConfig
 from florilege.training.distributed import Ranks
 

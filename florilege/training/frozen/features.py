@@ -30,7 +30,7 @@ from florilege.models.output_store import OutputStore, photo_id
 from florilege.models.photo_hashes import photo_hash
 from florilege.models.runtime import OPENVINO, Runtime, fastest_float32, open_graph
 from florilege.models.session import FEATURES, INPUT, open_in_openvino
-from florilege.progress import progress
+from florilege.terminal import progress
 from florilege.training.batches.data_loader import Features, PictureBatches
 from florilege.training.batches.run_photos import (
     Fingerprints,

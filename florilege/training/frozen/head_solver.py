@@ -28,7 +28,7 @@ from florilege.calibration.intervals import effective_rows
 from florilege.calibration.photo_groups import plants_of
 from florilege.errors import UsageError
 from florilege.models.heads import CosineHead, by_head, exact_float32
-from florilege.progress import progress
+from florilege.terminal import progress
 from florilege.training.batches.data_loader import ROWS_AT_ONCE, Features
 from florilege.training.config import TrainConfig
 from florilege.training.frozen.features import HeadOnFeatures, threads_for

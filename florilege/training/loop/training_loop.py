@@ -20,8 +20,7 @@ from florilege.errors import UsageError
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork
 from florilege.models.heads import by_head, exact_float32
-from florilege.progress import Advance, progress
-from florilege.terminal import is_step
+from florilege.terminal import Advance, is_step, progress
 from florilege.training.batches.augment import cut_mixed, mixed
 from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
 from florilege.training.batches.run_photos import hash_photos

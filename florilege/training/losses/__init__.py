@@ -18,9 +18,8 @@ from typing import Any
 
 from torch import nn
 
-from florilege.errors import UsageError
+from florilege.errors import UsageError, suggestion
 from florilege.models.extensions import is_extension, load_extension
-from florilege.suggestions import suggestion
 from florilege.training.losses.base import Head, Loss, adapted
 from florilege.training.losses.entropy import (
     CrossEntropy,

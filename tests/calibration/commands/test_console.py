@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from florilege import terminal
 from florilege.calibration.commands import console
-from florilege.calibration.commands.console import Titled
 from florilege.calibration.comparison import Change, Comparison
 from florilege.calibration.monitoring.audit import Audit, AuditReport
 from florilege.calibration.rules import RULES
 from florilege.calibration.view import PLAIN, View
-from florilege.terminal import print_table
+from florilege.terminal import Titled, print_table
 
 KS, LEVELS = (1, 2.5, 10, 19.9), (0.9, 0.995)
 
@@ -154,5 +154,5 @@ def test_a_size_has_at_most_six_characters(size: float, text: str) -> None:
 
 
 def test_an_infinite_number_is_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    console.print_json({"ci95": (float("-inf"), 1.5), "rules": [{"k": 2.0}]})
+    terminal.print_json({"ci95": (float("-inf"), 1.5), "rules": [{"k": 2.0}]})
     assert capsys.readouterr().out == '{"ci95": [null, 1.5], "rules": [{"k": 2.0}]}\n'

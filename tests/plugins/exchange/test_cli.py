@@ -24,6 +24,9 @@ def test_importing_occurrences_says_what_is_left_out_and_takes_the_column_of_a_b
     result = CliRunner().invoke(app, words)
     assert "2 records of 1 species (scientificName) in 1 cell" in result.stdout
     assert "left out: 1 at latitude 0, longitude 0" in result.stdout
+    assert (
+        f"next: florilege calibrate BUNDLE --data DATA --occurrences {words[-1]}\n" in result.stderr
+    )
     bundle = make_bundle(tmp_path / "bundle")
     result = CliRunner().invoke(app, [*words, "--bundle", str(bundle.path)])
     assert "2 records of 1 species (taxonID) in 1 cell" in result.stdout

@@ -20,7 +20,7 @@ from florilege.plugins.papers.sweep.sweep_record import (
     words_of,
 )
 from florilege.settings import FlagSettings, flags_of
-from florilege.terminal import conclude, new_table, print_table, warn
+from florilege.terminal import conclude, new_table, print_json, print_table, warn
 from florilege.training.cli import FLAGS, PANELS, flags_for
 from florilege.training.config import TrainConfig
 
@@ -85,7 +85,7 @@ def _sweep_command(
 
     record = sweep(config_of, points, range(first, first + seeds), out, resume=resume)
     if as_json:
-        typer.echo(json.dumps({"out": str(out), **record.to_plain()}))
+        print_json({"out": str(out), **record.to_plain()})
     else:
         _print(record)
         bundles = [("serve", out / "bundles" / f"seed-{run.seed}") for run in record.chosen()]

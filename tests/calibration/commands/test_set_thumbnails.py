@@ -5,7 +5,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from florilege.command_line.picture_cli import app
+from florilege.calibration.commands.bundle_cli import app
 from florilege.models.bundle import open_bundle
 from tests.server import garden
 
