@@ -48,12 +48,12 @@ def answer(
     """
     photos, query = len(next(iter(logits.values()))), plan.query
     view, accepted = plan.view(photos), rejection.verdict != "rejected"
-    drawn = _draw(logits, plan, view, record, taxa.classes, accepted=accepted)
-    point, infos, size = drawn.point, drawn.infos, len(drawn.members)
-    calibrated, stops = drawn.fits and accepted, None
+    selection = _draw(logits, plan, view, record, taxa.classes, accepted=accepted)
+    point, infos, size = selection.point, selection.infos, len(selection.members)
+    calibrated, stops = selection.fits and accepted, None
     if "dial" in query.include:
-        stops = dial(point, record, drawn.scores, accepted=accepted, calibrated=calibrated)
-    results = _results(drawn, plan, taxa, _reported(query, size, stops))
+        stops = dial(point, record, selection.scores, accepted=accepted, calibrated=calibrated)
+    results = _results(selection, plan, taxa, _reported(query, size, stops))
     prediction = schemas.Answer(
         id=answer_id,
         model=model,
@@ -71,22 +71,24 @@ def answer(
             plan.languages,
             size=size,
             none_of_these=none_of_these,
-            fits=drawn.fits,
+            fits=selection.fits,
             calibrated=calibrated,
             truncated=sum(result.in_set for result in results) < size,
         ),
-        best_match=next((infos[index].scientific_name for index in drawn.members), None),
+        best_match=next((infos[index].scientific_name for index in selection.members), None),
         results=results,
         dial=stops,
-        rollup=_roll_up(infos, drawn.scores, drawn.members) if "rollup" in query.include else None,
+        rollup=_roll_up(infos, selection.scores, selection.members)
+        if "rollup" in query.include
+        else None,
         rejection=rejection,
         warnings=_warnings(point, plan, view, classes=len(taxa.classes), none=none_of_these),
     )
-    return prediction, _among_all(drawn.inside, drawn.classes, len(taxa.classes))
+    return prediction, _among_all(selection.inside, selection.classes, len(taxa.classes))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _DrawnSet:
+class _Selection:
     """The set of one organism among the classes that are scored."""
 
     point: OperatingPoint
@@ -108,7 +110,7 @@ def _draw(
     infos: Sequence[ClassInfo],
     *,
     accepted: bool,
-) -> _DrawnSet:
+) -> _Selection:
     """Score the classes of a plan and compare them with the threshold for its view."""
     point, restriction, classes = record.nearest_point(view, plan.setting), plan.restriction, None
     if plan.query.reject and record.rejection is not None:
@@ -123,7 +125,7 @@ def _draw(
     scores = point.scores(head_logits, plan.effect.lift, classes, record.prior)
     inside = point.sets(scores[np.newaxis])[0] & accepted
     ranking = point.rank_by(scores)
-    return _DrawnSet(
+    return _Selection(
         point=point,
         fits=fits,
         infos=infos,
@@ -137,25 +139,25 @@ def _draw(
 
 
 def _results(
-    drawn: _DrawnSet, plan: Plan, taxa: TaxonTable, count: int | None
+    selection: _Selection, plan: Plan, taxa: TaxonTable, count: int | None
 ) -> list[schemas.Result]:
     """The best ``count`` classes, all if it is None, and those that are always reported."""
-    size, compared = len(drawn.members), drawn.point.compare(drawn.scores)
-    ranked = [*drawn.members, *drawn.others]
-    listed = _listed(plan.query, drawn.infos, ranked, count, compared, plan.always)
-    marginals = _marginals(drawn, plan.query)
+    size, compared = len(selection.members), selection.point.compare(selection.scores)
+    ranked = [*selection.members, *selection.others]
+    listed = _listed(plan.query, selection.infos, ranked, count, compared, plan.always)
+    marginals = _marginals(selection, plan.query)
     effect, chain = plan.effect, fallback_chain(plan.languages)
-    if drawn.classes is not None:
-        effect = effect.among(drawn.classes)
+    if selection.classes is not None:
+        effect = effect.among(selection.classes)
     return [
         schemas.Result(
             rank=rank,
-            class_id=drawn.infos[index].id,
+            class_id=selection.infos[index].id,
             score=float(compared[index]),
             in_set=rank <= size,
             top_k_probability=marginals[index],
             in_range=effect.was_recorded(index),
-            taxon=taxa.taxon(drawn.infos[index], chain),
+            taxon=taxa.taxon(selection.infos[index], chain),
         )
         for rank, index in listed
     ]
@@ -303,14 +305,14 @@ def judge(
     return schemas.Rejection.of(rule, verdict=verdict, value=value)
 
 
-def _marginals(drawn: _DrawnSet, query: IdentifyQuery) -> Sequence[float | None]:
+def _marginals(selection: _Selection, query: IdentifyQuery) -> Sequence[float | None]:
     """Mean probability over the photos to be among the k best; k is the requested size, rounded."""
     if "marginals" not in query.include:
-        return [None] * len(drawn.infos)
-    logits, point = drawn.logits, drawn.point
-    if drawn.classes is not None:
-        logits = logits_among(logits, drawn.classes)
-    rounded = math.floor((point.k or len(drawn.members)) + 0.5)
+        return [None] * len(selection.infos)
+    logits, point = selection.logits, selection.point
+    if selection.classes is not None:
+        logits = logits_among(logits, selection.classes)
+    rounded = math.floor((point.k or len(selection.members)) + 0.5)
     k = min(max(1, rounded), LARGEST_K, logits.shape[1])
     return top_k_marginals(point.table.scoring.scaled(logits), k).mean(axis=0).tolist()  # type: ignore[no-any-return]  # NumPy's
 
