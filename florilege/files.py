@@ -9,12 +9,13 @@ import gzip
 import io
 import os
 import posixpath
+import stat
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from errno import EACCES, EAGAIN
+from errno import EACCES, EAGAIN, EFBIG, EINVAL
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final, TextIO, TypeAlias
@@ -42,6 +43,22 @@ def write_atomic(path: Path, content: bytes | memoryview, *, mode: int = 0o644) 
         file.write(content)
     with suppress(OSError):  # the file is in place already
         sync_folder(path.parent)
+
+
+def read_regular(path: Path, *, most: int) -> bytes:
+    """The content of a file; ``OSError`` if it has more than ``most`` bytes.
+
+    Also one for a pipe, a device or a link to them: reading these may never end.
+    """
+    # Without waiting: a pipe opens when somebody writes into it.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(EINVAL, "not a regular file", str(path))
+        if status.st_size > most:
+            raise OSError(EFBIG, f"more than {most:,} bytes", str(path))
+        content: bytes = file.read()
+        return content
 
 
 def check_writable(path: Path) -> None:

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.errors import DataError, UsageError, suggestion
+from florilege.files import read_regular
 from florilege.models.classes import ClassTable
+from florilege.models.images import MAX_BYTES
 
 SPLITS = ("train", "val", "test")
 _OTHER_NAMES = {
@@ -118,7 +120,7 @@ class FileReader:
 
     def __call__(self, row: int) -> bytes:
         try:
-            return (self.root / self.paths[row]).read_bytes()
+            return read_regular(self.root / self.paths[row], most=MAX_BYTES)
         except ValueError as error:  # a null character in the path
             raise OSError(str(error)) from error
 

@@ -1,3 +1,4 @@
+import os
 import pickle
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from florilege.data.dataset import Dataset, FileReader, Split, split_name
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, ClassTable
+from florilege.models.images import MAX_BYTES
 
 CLASSES = ClassTable(tuple(ClassInfo(id=name, scientific_name=name) for name in "ab"))
 
@@ -55,3 +57,14 @@ def test_a_reader_of_files_survives_pickling(tmp_path: Path) -> None:
     assert reader(1) == b"bytes"
     with pytest.raises(FileNotFoundError):
         reader(0)
+
+
+def test_a_photo_is_a_file_that_ends(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    (tmp_path / "zeros.jpg").symlink_to("/dev/zero")
+    with (tmp_path / "huge.jpg").open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    reader = FileReader(tmp_path, ["pipe.jpg", "zeros.jpg", "huge.jpg", "missing.jpg"])
+    for row, reason in enumerate(("not a regular", "not a regular", "100,000,000", "No such file")):
+        with pytest.raises(OSError, match=f"{reason}.*{reader.paths[row]}"):
+            reader(row)

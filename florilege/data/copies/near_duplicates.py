@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from florilege.cores import in_order
-from florilege.models.images import ImageError, Preprocess, load
+from florilege.files import read_regular
+from florilege.models.images import MAX_BYTES, ImageError, Preprocess, load
 from florilege.terminal import progress
 
 Picture = NDArray[np.uint8]
@@ -184,11 +185,11 @@ def _close_rows(paths: Sequence[Path]) -> Iterator[tuple[int, int]]:
 
 def _hash_of(path: Path) -> int | None:
     try:
-        return visual_hash(look_at(path.read_bytes()))
+        return visual_hash(look_at(read_regular(path, most=MAX_BYTES)))
     except (OSError, ImageError):
         return None
 
 
 @lru_cache(maxsize=1000)  # 28 KB each
 def _look_at(path: Path) -> Picture:
-    return look_at(path.read_bytes())
+    return look_at(read_regular(path, most=MAX_BYTES))

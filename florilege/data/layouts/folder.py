@@ -99,11 +99,12 @@ def list_classes(folder: Path, root: Path, ignored: list[str]) -> Records:
     """
     class_ids: list[str] = []
     paths: list[str] = []
+    above = frozenset(map(os.path.realpath, (root, folder)))
     for entry in _visible(folder):
-        if not entry.is_dir():
+        if not entry.is_dir() or os.path.realpath(entry.path) in above:
             ignored.append(os.path.relpath(entry.path, root))
             continue
-        pictures = list(_pictures(Path(entry.path), root, ignored))
+        pictures = list(_pictures(Path(entry.path), root, ignored, above))
         if not pictures:
             ignored.append(os.path.relpath(entry.path, root) + os.sep)
         paths += pictures
@@ -111,10 +112,15 @@ def list_classes(folder: Path, root: Path, ignored: list[str]) -> Records:
     return Records(class_ids=class_ids, names=paths, read=FileReader(root, paths))
 
 
-def _pictures(folder: Path, root: Path, ignored: list[str]) -> Iterator[str]:
+def _pictures(folder: Path, root: Path, ignored: list[str], above: frozenset[str]) -> Iterator[str]:
+    """The photos in a folder; a link to one of those ``above`` would never end."""
+    above |= {os.path.realpath(folder)}
     for entry in _visible(folder):
         if entry.is_dir():
-            yield from _pictures(Path(entry.path), root, ignored)
+            if os.path.realpath(entry.path) in above:
+                ignored.append(os.path.relpath(entry.path, root) + os.sep)
+            else:
+                yield from _pictures(Path(entry.path), root, ignored, above)
         elif Path(entry.name).suffix.lower() in SUFFIXES:
             yield os.path.relpath(entry.path, root)
         else:

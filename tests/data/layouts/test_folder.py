@@ -163,3 +163,24 @@ def test_testing_beside_training_and_validation_is_the_test_split(tmp_path: Path
     listing = list_source(str(tmp_path))
     assert list(listing.splits) == ["val", "test", "train"]
     assert listing.ignored == []
+
+
+def test_a_link_to_a_folder_above_is_passed_over_and_listed(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "data", COUNTS)
+    (root / "train/acer/more").symlink_to(write_folder(tmp_path / "other", {"train": {"a": 2}}))
+    (root / "train/acer/here").symlink_to(".")
+    (root / "train/acer/up").symlink_to("..")
+    (root / "train/acer/other").symlink_to("../rosa")
+    (root / "train/rosa/back").symlink_to("../acer")
+    (root / "train/all").symlink_to("..")
+    listing = list_folder(root, "data")
+    assert sorted(listing.ignored) == sorted(
+        f"train/{name}"
+        for name in (
+            *("all", "acer/here/", "acer/up/", "acer/other/back/"),
+            *("rosa/back/here/", "rosa/back/up/", "rosa/back/other/"),
+        )
+    )
+    train = listing.splits["train"]
+    assert train.class_ids.count("acer") == 2 + 2 + 3
+    assert train.class_ids.count("rosa") == 3 + 2 + 2
