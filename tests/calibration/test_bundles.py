@@ -124,7 +124,8 @@ def test_enough_photos_are_fine(bundle: Bundle, data: str, monkeypatch: pytest.M
 
 def test_what_no_photo_can_promise_yet_is_a_caution(bundle: Bundle, data: str) -> None:
     settings = {"ks": [1, 1.05, 3], "coverages": [0.95], "macro_weight": 1.0}
-    messages = cautions(calibrate_bundle(bundle.path, data, **settings))  # type: ignore[arg-type]  # mixed
+    record = calibrate_bundle(bundle.path, data, **settings)  # type: ignore[arg-type]  # mixed
+    messages = cautions(record)
     (mean,) = [caution for caution in messages if "guarantee=mean" in caution]
     assert "at K = 1.05: those sets hold at most the best class" in mean
     assert any(
@@ -132,6 +133,12 @@ def test_what_no_photo_can_promise_yet_is_a_caution(bundle: Bundle, data: str) -
         "every set; choose a --macro-weight below 1" in caution
         for caution in messages
     )
+    short = cautions(record, brief=True)  # a step of `fit`, which asked for none of these
+    assert [caution for caution in short if caution not in messages] == [
+        "other rules need more photos (coverage, guarantee, class_coverage): `florilege calibrate` "
+        "by itself says how many"
+    ]
+    assert len(short) == len(messages) - 2
     messages = cautions(calibrate_bundle(bundle.path, data, ks=[1, 3], coverages=[0.9]))
     assert not any("guarantee=" in caution or "class_coverage" in caution for caution in messages)
 

@@ -1,6 +1,6 @@
 """Warnings about a calibration, one sentence each."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -16,12 +16,17 @@ FEW_ROWS = 1000
 FEW_LISTED = 200
 
 
-def cautions(record: CalibrationRecord) -> list[str]:
-    """Warnings about a calibration, one sentence each."""
+def cautions(record: CalibrationRecord, *, brief: bool = False) -> list[str]:
+    """Warnings about a calibration, one sentence each.
+
+    With ``brief`` one sentence says which of the rules that nobody asked for need more photos.
+    """
     lists = (caution for region in record.lists for caution in _list_cautions(region))
+    scarce = _scarcities(record)
     general = (
         *_photo_cautions(record),
         *_number_cautions(record),
+        *([_scarce_rules(scarce)] if brief and scarce else scarce.values()),
         *_noise_cautions(record),
         *_size_cautions(record),
         *_class_cautions(record),
@@ -60,20 +65,47 @@ def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
 
 def _number_cautions(record: CalibrationRecord) -> Iterator[str]:
     """Warnings about too few photos."""
-    measured = record.measured
-    plants = measured.observations or measured.rows  # photos of one plant count as about one
-    counted = f"{plants} photos" if plants == measured.rows else f"{plants} plants"
-    if plants < FEW_ROWS:
+    if _plants(record) < FEW_ROWS:
         coarse = "thresholds and intervals are coarse"
-        yield f"only {counted}: {coarse}, {FEW_ROWS:,} or more are better"
+        yield f"only {_counted(record)}: {coarse}, {FEW_ROWS:,} or more are better"
+
+
+def _plants(record: CalibrationRecord) -> int:
+    """Photos of one plant count as about one."""
+    return record.measured.observations or record.measured.rows
+
+
+def _counted(record: CalibrationRecord) -> str:
+    plants = _plants(record)
+    return f"{plants} photos" if plants == record.measured.rows else f"{plants} plants"
+
+
+def _scarcities(record: CalibrationRecord) -> dict[str, str]:
+    """For each kind of rule that has too few photos, what follows."""
+    cautions_of = {
+        "coverage": _coverage_scarcity(record),
+        "guarantee": _guarantee_scarcity(record),
+        "class_coverage": _class_scarcity(record),
+    }
+    return {rule: caution for rule, caution in cautions_of.items() if caution}
+
+
+def _scarce_rules(rules: Iterable[str]) -> str:
+    return (
+        f"other rules need more photos ({', '.join(rules)}): `florilege calibrate` by itself says "
+        "how many"
+    )
+
+
+def _coverage_scarcity(record: CalibrationRecord) -> str | None:
     levels = [
         f"{level:g}"
         for level in record.asked_coverage
         if record.point(PLAIN, Setting.of("coverage", level)).lambda_val == 0
     ]
-    if levels:
-        verb = "needs" if len(levels) == 1 else "need"
-        yield f"coverage {_and(levels)} {verb} more than {counted}: every set holds every class"
+    verb = "needs" if len(levels) == 1 else "need"
+    sentence = f"coverage {_and(levels)} {verb} more than {_counted(record)}"
+    return f"{sentence}: every set holds every class" if levels else None
 
 
 def _noise_cautions(record: CalibrationRecord) -> Iterator[str]:
@@ -94,7 +126,7 @@ def _noise_cautions(record: CalibrationRecord) -> Iterator[str]:
 
 
 def _size_cautions(record: CalibrationRecord) -> Iterator[str]:
-    """Warnings about mean sizes far from K: too large by ties, or too small by a guarantee."""
+    """Warnings about mean sizes far above K because of ties."""
     for k in record.asked_k:
         size = record.point(PLAIN, Setting.of("average_k", k)).row.size
         if size > SIZE_TOLERANCE * k:
@@ -102,11 +134,13 @@ def _size_cautions(record: CalibrationRecord) -> Iterator[str]:
                 f"K = {k:g} gives sets of {size:.1f}: many scores are equal; train longer, or try "
                 "another --head and --score-kind"
             )
-    if short := [*_short_guarantees(record)]:
-        yield (
-            f"too few photos for {_and(short)}: those sets hold at most the best class; calibrate "
-            "on more photos, or with a smaller --max-size"
-        )
+
+
+def _guarantee_scarcity(record: CalibrationRecord) -> str | None:
+    short = _and([*_short_guarantees(record)])
+    best = "those sets hold at most the best class"
+    remedy = "calibrate on more photos, or with a smaller --max-size"
+    return f"too few photos for {short}: {best}; {remedy}" if short else None
 
 
 def _short_guarantees(record: CalibrationRecord) -> Iterator[str]:
@@ -121,19 +155,20 @@ def _short_guarantees(record: CalibrationRecord) -> Iterator[str]:
             yield f"guarantee={guarantee} at K = {', '.join(ks)}"
 
 
-def _class_cautions(record: CalibrationRecord) -> Iterator[str]:
-    """Warnings about classes without photos, or in every set for lack of them."""
+def _class_scarcity(record: CalibrationRecord) -> str | None:
     everywhere = list[str]()
     for level in record.asked_coverage:
         thresholds = record.point(PLAIN, Setting.of("class_coverage", level)).class_thresholds
         if rare := int((np.asarray(thresholds) <= 0).sum()):
             needed = f"the {fewest_rows(level)} photos that {level:g} needs"
             everywhere.append(f"{rare:,} have fewer than {needed}")
-    if everywhere:
-        yield (
-            f"class_coverage: of {record.classes:,} classes, {_and(everywhere)}, and are in every "
-            "set; choose a --macro-weight below 1"
-        )
+    sentence = f"class_coverage: of {record.classes:,} classes, {_and(everywhere)}"
+    remedy = "and are in every set; choose a --macro-weight below 1"
+    return f"{sentence}, {remedy}" if everywhere else None
+
+
+def _class_cautions(record: CalibrationRecord) -> Iterator[str]:
+    """Warnings about classes without photos."""
     classes_seen = record.measured.classes_seen
     if classes_seen is not None and classes_seen < record.classes:
         absent = record.classes - classes_seen

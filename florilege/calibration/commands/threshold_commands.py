@@ -33,7 +33,7 @@ from florilege.hooks import cluster
 from florilege.models.bundle import open_bundle
 from florilege.models.output_store import cache_folder
 from florilege.models.runtime import RuntimeName
-from florilege.terminal import Titled, command, conclude, say, show, warn
+from florilege.terminal import Titled, command, conclude, is_step, say, show, warn
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -66,7 +66,7 @@ def calibrate(
         cache=cache_folder(output_cache),
         **dict(settings),
     )
-    for caution in cautions(record):
+    for caution in cautions(record, brief=is_step()):
         warn(caution)
     content = summary(record)
     every = f"; to list them: {command('bundle', 'inspect', bundle)}"
