@@ -23,7 +23,7 @@ from florilege.cores import wait_without_spinning
 from florilege.errors import FlorilegeError, UsageError, install_hint, suggestion
 from florilege.hooks import Command, commands
 from florilege.models.runtime import silence_telemetry
-from florilege.terminal import between_words, is_step, say
+from florilege.terminal import between_words, is_step, printable, say
 from florilege.version import own_version
 
 _TO_CONTINUE = "stopped; repeat the command to continue\n"
@@ -148,7 +148,7 @@ class _LazyVerbs(TyperGroup):
             problem = _explained(str(ctx.invoked_subcommand), raised)
             full = ctx.params.get("traceback", False)
             message = error_message(problem, traceback=full)
-            sys.stderr.write(message if full else between_words(message))
+            sys.stderr.write(printable(message) if full else between_words(message))
             code = problem.exit_code if isinstance(problem, FlorilegeError) else 1
             raise typer.Exit(code) from problem
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import Final, Protocol
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console as RichConsole
+from rich.console import ConsoleOptions, RenderableType, RenderResult
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -24,13 +25,38 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 STEP: Final = "FLORILEGE_STEP"
 """Environment variable of a command that is a step of a longer one, which says what comes next."""
 Titled = tuple[str, Table]  # a table and what stands above it
+_CONTROLS: Final = dict.fromkeys(
+    {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+    - {ord("\n"), ord("\t")},
+    "\N{REPLACEMENT CHARACTER}",
+)
 _UNBOUNDED = 10_000  # columns, so that tables keep their full width
+
+
+def printable(text: str) -> str:
+    """The text without what commands a terminal, such as the name of a file may contain.
+
+    Control characters can clear a screen or fill the clipboard, others turn the order of letters.
+    """
+    return text.translate(_CONTROLS)
+
+
+class Console(RichConsole):
+    """A console of rich that prints `printable` text; its styles are its own."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """What rich prints; controls of a terminal are segments of their own."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
 def say(line: str) -> None:
@@ -40,7 +66,8 @@ def say(line: str) -> None:
 
 
 def between_words(text: str) -> str:
-    """The text with its lines broken between words if stderr is a terminal, which breaks words."""
+    """Printable text; on a terminal, which breaks words, with its lines broken between words."""
+    text = printable(text)
     if not sys.stderr.isatty():
         return text
     width = shutil.get_terminal_size().columns
@@ -184,7 +211,7 @@ class _Narrower:
     inner: RenderableType
     room = len("^C^C") + 1
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: RichConsole, options: ConsoleOptions) -> RenderResult:
         width = max(1, options.max_width - self.room)
         yield from console.render(self.inner, options.update(max_width=width))
 

@@ -6,7 +6,6 @@ from types import ModuleType
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -23,7 +22,7 @@ from florilege.models.imported.imported_model import (
 )
 from florilege.models.imported.signature import Description, read_description
 from florilege.models.reference_pictures import pack_thumbnails, read_thumbnails
-from florilege.terminal import print_json, say
+from florilege.terminal import Console, print_json, say
 
 app = typer.Typer(add_completion=False, help="Make a bundle from a network trained elsewhere.")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
@@ -20,7 +19,16 @@ from florilege.data.sources import own_pictures
 from florilege.data.splits import mend_source, split_source, unknown_observations
 from florilege.errors import DataError, UsageError
 from florilege.tables import Table, write_table, written_table
-from florilege.terminal import conclude, is_step, new_table, print_json, print_table, show, warn
+from florilege.terminal import (
+    Console,
+    conclude,
+    is_step,
+    new_table,
+    print_json,
+    print_table,
+    show,
+    warn,
+)
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Check data sets and cut them into splits."

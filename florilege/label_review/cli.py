@@ -16,7 +16,7 @@ from florilege.data.sources import open_dataset
 from florilege.errors import DataError, UsageError
 from florilege.files import write_atomic
 from florilege.tables import SUFFIXES, write_table
-from florilege.terminal import conclude, print_json, warn
+from florilege.terminal import conclude, print_json, printable, warn
 
 if TYPE_CHECKING:  # these import the network's runtime, which the other verbs do not need
     from florilege.data.dataset import Dataset
@@ -182,7 +182,7 @@ def _print_summary(sums: "Summary") -> None:
             "two people or more decided"
         )
     for photo in sums.open[:_MOST_OPEN]:
-        typer.echo(f"open: {photo}")
+        typer.echo(f"open: {printable(photo)}")
     if len(sums.open) > _MOST_OPEN:
         typer.echo(f"and {len(sums.open) - _MOST_OPEN:,} more open; --json lists all")
 

@@ -11,7 +11,6 @@ from typing import Annotated, Final
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console
 
 from florilege.errors import DataError, UsageError
 from florilege.processes.connections import bind
@@ -20,7 +19,7 @@ from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.process import ignore_hangups, log_to_stderr, tune_malloc
 from florilege.server.settings import Settings
 from florilege.settings import flags_of
-from florilege.terminal import conclude, say
+from florilege.terminal import Console, conclude, say
 
 app = typer.Typer()
 

@@ -12,7 +12,6 @@ from time import process_time
 from typing import Any, Final
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from florilege.cores import cores
@@ -28,6 +27,7 @@ from florilege.models.runtime import (
     installed_wheels,
 )
 from florilege.models.session import Session
+from florilege.terminal import Console
 from florilege.version import installed
 
 PACKAGES = ("florilege", "numpy", "pillow", "pillow-heif", "fastapi", "uvicorn", "pydantic")

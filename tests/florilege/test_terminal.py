@@ -5,9 +5,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from florilege.terminal import between_words, conclude, new_table, print_table, warn
+from florilege.terminal import (
+    Console,
+    between_words,
+    conclude,
+    new_table,
+    print_result,
+    print_table,
+    say,
+    warn,
+)
 from tests.screen import shown_by
 
+NAME = "a\x1b]52;c;cm0=\x07\x9b2J\u202eb\x00\x7f"  # fills the clipboard, clears the screen
 LONG = "a folder/" + "with a long name/" * 8
 
 
@@ -69,3 +79,23 @@ def test_lines_on_a_terminal_are_broken_between_words_and_elsewhere_not(
     assert {*" ".join(lines).split()} == {*text.split()}
     assert all(len(line) <= 30 for line in lines if "/" not in line)
     assert lines[-1] == "help: x"
+
+
+def test_names_command_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Such as the names of files and classes; some controls are left out, others replaced."""
+    table = new_table(("class",))
+    table.add_row(NAME)
+    print_table(table, NAME)
+    print_result(NAME)
+    for write in (say, warn, conclude):
+        write(NAME)
+    conclude(then=[(NAME,)])
+    Console().print(f"[bold]{NAME}[/]")
+    text = "".join(capsys.readouterr())
+    assert text.count("]52;c;cm0=") == 8
+    assert {*text} <= {*map(chr, range(32, 127)), "\n", "\N{REPLACEMENT CHARACTER}"}
+
+
+def test_a_style_is_no_name(capsys: pytest.CaptureFixture[str]) -> None:
+    Console(force_terminal=True, color_system="standard").print("[red]a\x1b[0m[/]", highlight=False)
+    assert capsys.readouterr().out == "\x1b[31ma\ufffd[0m\x1b[0m\n"

@@ -40,7 +40,7 @@ def _plain_name(name: str) -> str:
     return name
 
 
-_Text = Annotated[str, Field(min_length=1)]
+_Text = Annotated[str, Field(pattern=r"^\P{Cc}+$")]  # no line break: it is logged
 _HeadName = Annotated[str, Field(pattern="^(linear|cosine|multi_label|sccp)$")]
 _FileName = Annotated[str, AfterValidator(_plain_name)]
 _Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]

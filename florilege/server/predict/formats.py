@@ -7,13 +7,13 @@ from itertools import islice
 from types import ModuleType
 from typing import Any, BinaryIO, Final, TextIO
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from florilege.errors import UsageError, install_hint
 from florilege.server.predict.prediction import Line
 from florilege.tables import write_row
+from florilege.terminal import Console
 
 COLUMNS: dict[str, str] = {
     "path": "string",

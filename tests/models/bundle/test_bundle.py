@@ -149,7 +149,9 @@ def test_what_is_no_bundle_says_what_to_do(tmp_path: Path, place: str, remedy: s
         {"schema_version": "1"},
         {"schema_version": True},
         {"name": 7},
+        {"name": "flora\n2026-11-28 INFO ready"},  # two lines of a log
         {"version": ""},
+        {"version": "\x1b[2J"},
         {"heads": {}},
         {"heads": {"tail": "logits"}},
         {"heads": ["linear"]},
