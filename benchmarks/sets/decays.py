@@ -119,7 +119,7 @@ def measure_and_write(
     method, began = key[1], time.process_time()
     solved = list(solve(bench, labels, method, int(key[-1])))
     seconds = round(time.process_time() - began, 1)
-    for row, hits in measured(labels, solved):
+    for row, hits in list(measured(labels, solved)):  # all or none: a cell that is there is whole
         facts = dict(zip(KEY, key, strict=True))
         append(folder / "decays.csv", {**facts, **row, "seconds": seconds})
         if row["chosen"]:
