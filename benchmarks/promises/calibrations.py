@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.promises.pools import LISTED, Ints, Pool, Truth
-from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.noise_rate import noise_of_review
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
@@ -19,6 +18,7 @@ from florilege.calibration.photo_groups import choosing_rows
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules.label_noise import LabelNoise, NoiseKind, NoisyLabels
+from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import PLAIN, Setting, View
 from florilege.models.class_lists import RegionList
 

@@ -7,8 +7,8 @@ from benchmarks.promises.pools import Floats, Pool
 from florilege.calibration.calibrate.evaluate import Evaluated
 from florilege.calibration.calibrate.score_sources import LabelledPhotos
 from florilege.calibration.calibrate.threshold_tables import measure, measured_row
+from florilege.calibration.drift import Monitor, expected_of
 from florilege.calibration.monitoring.audit import _audit
-from florilege.calibration.monitoring.monitor import Monitor, expected_of
 from florilege.calibration.monitoring.recalibration import Traffic
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rejection.rejection_rule import (

@@ -102,7 +102,7 @@ def comparison(
         sets[1],
         data_sha256="test",
         thresholds=origins,
-        plants=pair.plants[test] if by_plant else None,
+        observations=pair.plants[test] if by_plant else None,
         growth=(1 - CLASSES, CLASSES - 1),
     )
 

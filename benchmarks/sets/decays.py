@@ -44,8 +44,8 @@ from benchmarks.sets.head_methods import (
     error,
     joined,
 )
-from florilege.calibration.calibrate.calibration_settings import TEMPERATURES
 from florilege.calibration.scores import SCORE_KINDS, scores
+from florilege.calibration.settings import TEMPERATURES
 from florilege.models.runtime import silence_telemetry
 from florilege.training.batches.data_loader import Features
 from florilege.training.frozen.features import HeadOnFeatures

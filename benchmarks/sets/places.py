@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.sets.head_methods import DECAY, FIRST_SEED, Bench, Row, append
-from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.calibrate.score_sources import PhotoPlaces
 from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import View
 from florilege.models.occurrences import MONTHS, Occurrences, Place
 from florilege.models.runtime import silence_telemetry

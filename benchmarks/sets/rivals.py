@@ -38,8 +38,8 @@ from benchmarks.sets.head_methods import (
 )
 from benchmarks.sets.rival_losses import SIZES as CHOICES
 from benchmarks.sets.rival_losses import ClassAdaptive, RankWeighted, chosen_sizes
-from florilege.calibration.calibrate.calibration_settings import TEMPERATURES
 from florilege.calibration.scores import scores
+from florilege.calibration.settings import TEMPERATURES
 from florilege.models.runtime import silence_telemetry
 from florilege.training.losses import Loss
 from florilege.training.network import seeded, start

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.sets.head_methods import DECAY, FIRST_SEED, Bench, Row, append
-from florilege.calibration.calibrate.calibration_settings import TEMPERATURES
 from florilege.calibration.comparison import choose_simplest
 from florilege.calibration.rules.rules import average_k
 from florilege.calibration.scores import scores
+from florilege.calibration.settings import TEMPERATURES
 from florilege.models.runtime import silence_telemetry
 from florilege.training.losses import LOSSES
 

@@ -28,11 +28,11 @@ from itertools import chain, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.score_sources import Source
-from florilege.calibration.calibrate.threshold_tables import promised_rules, tabulate
+from florilege.calibration.calibrate.threshold_tables import tabulate
 from florilege.calibration.rules import calibrate, class_weights
 from florilege.calibration.selection import TopScores
+from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.threshold import average_k_threshold
 from florilege.calibration.view import Scoring
 
@@ -202,8 +202,7 @@ def _all_tables() -> int:
         scoring=Scoring(head="linear", score_kind="sigmoid"),
     )
     weights = class_weights(np.arange(1, STREAM_CLASSES + 1), plan.macro_weight)
-    rules = tabulate(source, plan, plan.grid, weights=weights).rules
-    return len([*rules, *promised_rules(source, plan, weights)])
+    return len(tabulate(source, plan, plan.grid, weights=weights).table.rules)
 
 
 def _stream() -> Iterator[tuple[Scores, Labels]]:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from florilege.calibration import metrics as metrics
     from florilege.calibration import rules as rules
     from florilege.calibration import scores as scores
-    from florilege.calibration.calibrate.calibrate import calibrate_bundle as calibrate_bundle
+    from florilege.calibration.calibrate import calibrate_bundle as calibrate_bundle
+    from florilege.calibration.drift import Monitor as Monitor
     from florilege.calibration.marginals import top_k_marginals as top_k_marginals
-    from florilege.calibration.monitoring.monitor import Monitor as Monitor
     from florilege.calibration.record import CalibrationRecord as CalibrationRecord
     from florilege.calibration.rules.estimators import AverageK as AverageK
     from florilege.calibration.rules.estimators import BalancedAverageK as BalancedAverageK
@@ -38,13 +38,13 @@ _MODULES = {
     "CalibrationRecord": "record",
     "ClassCoverage": "rules.estimators",
     "Coverage": "rules.estimators",
-    "Monitor": "monitoring.monitor",
+    "Monitor": "drift",
     "SetRule": "sets",
     "Threshold": "threshold",
     "TopK": "rules.estimators",
     "TopScores": "selection",
     "average_k_threshold": "threshold",
-    "calibrate_bundle": "calibrate.calibrate",
+    "calibrate_bundle": "calibrate",
     "metrics": None,  # a module of its own
     "rules": None,
     "scores": None,

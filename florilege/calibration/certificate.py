@@ -17,8 +17,7 @@ from math import sqrt
 
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import largest_fall, least_coverage
-from florilege.calibration.rules import RULES
-from florilege.calibration.rules.label_noise import LabelNoise
+from florilege.calibration.rules import RULES, LabelNoise
 from florilege.calibration.view import Setting, View
 
 _CONTRADICTION = 3.0  # standard errors

@@ -1,16 +1,14 @@
 """``florilege calibrate`` and ``florilege evaluate``."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import typer
 
-from florilege.calibration.calibrate.calibration_settings import CalibrationSettings
-from florilege.calibration.commands import AsJson, BundlePath, OutputCache, WrongLabels
-from florilege.calibration.rules.label_noise import check_label_noise
+from florilege.calibration.commands import BundlePath
+from florilege.calibration.rules import check_label_noise
+from florilege.calibration.settings import CalibrateCommand, CalibrationSettings, EvaluateCommand
 from florilege.errors import UsageError
-from florilege.models.runtime import RuntimeName
 from florilege.settings import flags_of
 
 _WITH_SCORE_LOG = {"--score-log", "--approve", "--device", "--json", "--config"}
@@ -18,73 +16,25 @@ _WITH_SCORE_LOG = {"--score-log", "--approve", "--device", "--json", "--config"}
 
 app = typer.Typer(help="Choose and check the thresholds of a bundle.")
 
-Data = Annotated[str | None, typer.Option(help="Folder, manifest, or flora.")]
-_COMPUTING: Final = "Computing"
-_TRAFFIC: Final = "From traffic, without labels"
 _PANELS: Final = {
+    "From traffic, without labels": ("score_log", "approve"),
+    "Computing": ("device", "ray", "ray_workers", "output_cache", "runtime", "precision"),
     "Scores": ("head", "score_kind", "temperatures", "min_size", "macro_weight"),
     "Promises about new photos": ("delta", "max_size", "label_noise"),
     "Photos of something else": ("rejection_method", "suspect_share"),
     "Lists, places, several photos": ("list_files", "occurrences", "views_wanted"),
-    _COMPUTING: ("runtime", "precision"),
 }
 """Headings of ``calibrate --help``, each with its settings; the others are described first."""
-Device = Annotated[
-    Literal["auto", "cpu", "cuda"],
-    typer.Option(help="Where the network runs.", rich_help_panel=_COMPUTING),
-]
-_AllRules = Annotated[
-    bool, typer.Option("--all", help="Show every rule and guarantee, not only average_k.")
-]
-Report = Annotated[
-    Path | None, typer.Option(help="HTML file to write a report to; needs the extra `report`.")
-]
 
 
 @app.command()
 @flags_of(CalibrationSettings, _PANELS)
+@flags_of(CalibrateCommand, _PANELS)
 def calibrate(
     ctx: typer.Context,
     bundle: BundlePath,
+    command: CalibrateCommand,
     settings: CalibrationSettings,
-    data: Data = None,
-    split: Annotated[
-        str, typer.Option(help="Split to calibrate on, or part of one: test:0-0.3.")
-    ] = "val",
-    report: Report = None,
-    score_log: Annotated[
-        Path | None,
-        typer.Option(
-            help="Score log of a server to calibrate on, not --data.", rich_help_panel=_TRAFFIC
-        ),
-    ] = None,
-    approve: Annotated[
-        bool,
-        typer.Option(
-            help="With --score-log: store the new thresholds in the bundle.",
-            rich_help_panel=_TRAFFIC,
-        ),
-    ] = False,
-    device: Device = "auto",
-    ray: Annotated[
-        bool,
-        typer.Option(
-            "--ray",
-            help="Run the network on Ray: RAY_ADDRESS or this machine.",
-            rich_help_panel=_COMPUTING,
-        ),
-    ] = False,
-    ray_workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="With --ray: number of processes on all machines.",
-            rich_help_panel=_COMPUTING,
-        ),
-    ] = None,
-    output_cache: OutputCache = None,
-    all_rules: _AllRules = False,
-    as_json: AsJson = False,
 ) -> None:
     """Choose every threshold of a bundle on validation photos and store them in the bundle.
 
@@ -94,35 +44,24 @@ def calibrate(
     # Here, because it opens networks and photos, and --help does without.
     from florilege.calibration.commands import threshold_commands
 
-    if score_log is not None:
-        if data is not None or report is not None:
+    if command.score_log is not None:
+        if command.data is not None or command.report is not None:
             raise UsageError("--score-log calibrates from traffic: leave out --data and --report")
         if others := ", ".join(sorted(_typed_flags(ctx) - _WITH_SCORE_LOG)):
             raise UsageError(f"--score-log takes its settings from the bundle: leave out {others}")
-        threshold_commands.recalibrate(bundle, score_log, approve=approve, as_json=as_json)
+        threshold_commands.recalibrate(bundle, command.score_log, command)
         return
-    if data is None:
+    if command.data is None:
         raise UsageError("--data is missing: name the photos to calibrate on, or --score-log LOG")
-    if approve:
+    if command.approve:
         raise UsageError("--approve needs --score-log LOG")
-    if ray_workers is not None and not ray:
+    if command.ray_workers is not None and not command.ray:
         raise UsageError("--ray-workers needs --ray")
-    threshold_commands.calibrate(
-        bundle,
-        data,
-        split,
-        settings,
-        report=report,
-        device=device,
-        ray=ray,
-        ray_workers=ray_workers,
-        output_cache=output_cache,
-        all_rules=all_rules,
-        as_json=as_json,
-    )
+    threshold_commands.calibrate(bundle, command.data, command, settings)
 
 
 @app.command()
+@flags_of(EvaluateCommand, {"Computing": ("device", "runtime", "output_cache")})
 def evaluate(
     bundle: Annotated[
         Path,
@@ -131,35 +70,7 @@ def evaluate(
             help="Folder of the bundle, or of a run, which is first exported and calibrated.",
         ),
     ],
-    data: Data = None,
-    split: Annotated[
-        str, typer.Option(help="Split to measure on, or part of one: test:0.3-1.")
-    ] = "test",
-    baseline: Annotated[
-        Path | None, typer.Option(help="An older bundle to compare with on the same photos.")
-    ] = None,
-    gate: Annotated[
-        Path | None, typer.Option(help="With --baseline: a YAML file with the allowed losses.")
-    ] = None,
-    feedback_store: Annotated[
-        Path | None,
-        typer.Option(help="Feedback store of a server, or JSON Lines, to measure hit rates on."),
-    ] = None,
-    report: Report = None,
-    label_noise: WrongLabels = None,
-    device: Device = "auto",
-    runtime: Annotated[
-        RuntimeName | None,
-        typer.Option(
-            help="Runtime to measure; by default the one that serves.", rich_help_panel=_COMPUTING
-        ),
-    ] = None,
-    output_cache: OutputCache = None,
-    skip_damaged: Annotated[
-        bool, typer.Option("--skip-damaged", help="Leave out photos that cannot be read.")
-    ] = False,
-    all_rules: _AllRules = False,
-    as_json: AsJson = False,
+    command: EvaluateCommand,
 ) -> None:
     """Measure the sets of a calibrated bundle on photos it was not calibrated on.
 
@@ -168,49 +79,23 @@ def evaluate(
     # Here, because it opens networks and photos, and --help does without.
     from florilege.calibration.commands import threshold_commands
 
-    _check_flags(data, feedback_store, baseline, report, gate, label_noise)
-    threshold_commands.evaluate(
-        bundle,
-        data,
-        split,
-        baseline=baseline,
-        gate=gate,
-        feedback_store=feedback_store,
-        report=report,
-        label_noise=label_noise,
-        device=device,
-        runtime=runtime,
-        output_cache=output_cache,
-        skip_damaged=skip_damaged,
-        all_rules=all_rules,
-        as_json=as_json,
-    )
+    _check_flags(command)
+    threshold_commands.evaluate(bundle, command)
 
 
-def _check_flags(
-    data: str | None,
-    feedback_store: Path | None,
-    baseline: Path | None,
-    report: Path | None,
-    gate: Path | None,
-    label_noise: str | None,
-) -> None:
-    """Refuse flags that conflict."""
-    if data is None and feedback_store is None:
+def _check_flags(command: EvaluateCommand) -> None:
+    """Refuse flags that conflict, that need photos without any, or that take labels as they are."""
+    if command.data is None and command.feedback_store is None:
         raise UsageError("--data is missing: name photos to measure on, or --feedback-store DIR")
-    flags = {"--baseline": baseline, "--report": report, "--label-noise": label_noise}
-    _refuse_pairs([flag for flag, value in flags.items() if value is not None], data)
-    if gate is not None and baseline is None:
+    names = ("baseline", "report", "label_noise")
+    flags = [name for name in names if getattr(command, name) is not None]
+    if flags and command.data is None:
+        raise UsageError(f"--{flags[0].replace('_', '-')} needs photos: name them with --data")
+    if len(flags) > 1 and "label_noise" in flags:
+        raise UsageError(f"--{flags[0]} takes labels as they are: leave out --label-noise")
+    if command.gate is not None and command.baseline is None:
         raise UsageError("--gate needs a comparison: name the older bundle with --baseline")
-    check_label_noise(label_noise)
-
-
-def _refuse_pairs(flags: Sequence[str], data: str | None) -> None:
-    """Refuse flags that need photos without any, and those that take labels as they are."""
-    if flags and data is None:
-        raise UsageError(f"{flags[0]} needs photos: name them with --data")
-    if len(flags) > 1 and "--label-noise" in flags:
-        raise UsageError(f"{flags[0]} takes labels as they are: leave out --label-noise")
+    check_label_noise(command.label_noise)
 
 
 def _typed_flags(ctx: typer.Context) -> set[str]:

@@ -64,22 +64,23 @@ def compare(
     rule: str = "",
     data_sha256: str = "",
     thresholds: Sequence[ThresholdOrigin] = (),
-    plants: ArrayLike | None = None,
+    observations: ArrayLike | None = None,
     growth: tuple[float, float] = (-inf, inf),
 ) -> Comparison:
     """Compare the sets of two bundles on the same photos.
 
     Promise: each interval holds the true difference about 95 times in 100, over the choice of these
-    photos and of those that chose the thresholds, for plants drawn independently. Where the
-    thresholds are fixed and each photo shows a different plant, the interval of the hit rate is
-    that of Bonett and Price: Wald's after adding one gained and one lost photo.
+    photos and of those that chose the thresholds, for observations drawn independently. Where the
+    thresholds are fixed and each photo is of a different observation, the interval of the hit rate
+    is that of Bonett and Price: Wald's after adding one gained and one lost photo.
 
     Args:
         old_sets: Whether each set holds the true class, bool, and its size, both ``(rows,)``.
         new_sets: The same for the new bundle, photos in the same order.
         data_sha256: Hash of these photos.
         thresholds: Origin of the old threshold and of the new one; empty where both are fixed.
-        plants: Plant of each photo, ``(rows,)``; None where each photo shows a different plant.
+        observations: Observation of each photo, ``(rows,)``; None where each photo is of a
+            different observation.
         growth: The least and the most that a set can grow by.
 
     Raises:
@@ -109,8 +110,8 @@ def compare(
         size_terms[photos] = size_terms.get(photos, 0) + sign * fewer_classes
         counts.setdefault(photos, origin.rows)
     centre = float(gain.sum()) / (rows + 2)
-    error = _standard_error(hit_terms, counts, plants, adjusted=data_sha256)
-    deviation = _standard_error(size_terms, counts, plants) * sqrt(rows - 1)
+    error = _standard_error(hit_terms, counts, observations, adjusted=data_sha256)
+    deviation = _standard_error(size_terms, counts, observations) * sqrt(rows - 1)
     least, most = growth
     size_ci95 = mean_interval(float(growths.mean()), deviation, rows, lowest=least, highest=most)
     hit_ci95 = (max(-1.0, centre - Z95 * error), min(1.0, centre + Z95 * error))
@@ -138,7 +139,7 @@ def _shifts(origin: ThresholdOrigin, hits: Floats, sizes: Floats) -> tuple[Float
 def _standard_error(
     terms: Mapping[str, Floats],
     counts: Mapping[str, int],
-    plants: ArrayLike | None,
+    observations: ArrayLike | None,
     *,
     adjusted: str | None = None,
 ) -> float:
@@ -149,7 +150,7 @@ def _standard_error(
     """
     variance = 0.0
     for photos, values in terms.items():
-        independent = effective_rows(values, plants) / values.size
+        independent = effective_rows(values, observations) / values.size
         extra = [1.0, -1.0] if photos == adjusted else []
         extended = np.concatenate([values, extra])
         variance += float(extended.var()) / ((counts[photos] + len(extra)) * independent)
@@ -175,18 +176,18 @@ FOLDS = 5
 
 
 def choose(
-    hits: ArrayLike, *, folds: int = FOLDS, seed: int = 0, plants: ArrayLike | None = None
+    hits: ArrayLike, *, folds: int = FOLDS, seed: int = 0, observations: ArrayLike | None = None
 ) -> tuple[int, float]:
     """Choose the candidate with the most hits; measure it on rows that did not choose it.
 
-    Each fold measures the candidate that is best on the other folds. Rows of one plant stay in the
-    same fold.
+    Each fold measures the candidate that is best on the other folds. Rows of one observation stay
+    in the same fold.
 
     Args:
         hits: Whether each candidate's set holds the true class, shape ``(candidates, rows)``.
-        folds: Number of folds, at least 2; at most as many as rows or plants are made.
+        folds: Number of folds, at least 2; at most as many as rows or observations are made.
         seed: Seed of the split into folds.
-        plants: Plant of each row, shape ``(rows,)``; None where rows are independent.
+        observations: Observation of each row, shape ``(rows,)``; None where rows are independent.
 
     Returns:
         Index of the first candidate with the most hits on all rows, and the hit rate of one chosen
@@ -207,25 +208,26 @@ def choose(
     if folds < 2:
         raise ValueError(f"folds must be at least 2, got {folds}")
     totals, honest = table.sum(axis=1), np.empty(table.shape[1], dtype=np.bool_)
-    for among in folds_of(table.shape[1], plants, folds, seed):
+    for among in folds_of(table.shape[1], observations, folds, seed):
         others = totals - table[:, among].sum(axis=1)
         honest[among] = table[others.argmax(), among]
     return int(totals.argmax()), float(honest.mean())
 
 
 def interval_of_best(
-    hits: Bools, candidates: int, *, plants: ArrayLike | None = None
+    hits: Bools, candidates: int, *, observations: ArrayLike | None = None
 ) -> tuple[float, float]:
     """95 % interval of the hit rate of the best of several candidates, by Bonferroni's correction.
 
-    ``hits`` are those of the best one, shape ``(rows,)``; ``plants`` are as in :func:`choose`.
+    ``hits`` are those of the best one, shape ``(rows,)``; ``observations`` are as in
+    :func:`choose`.
     """
     z = NormalDist().inv_cdf(1 - 0.025 / candidates)
-    return score_interval(float(hits.mean()), effective_rows(hits, plants), z=z)
+    return score_interval(float(hits.mean()), effective_rows(hits, observations), z=z)
 
 
 def choose_simplest(
-    hits: ArrayLike, *, folds: int = FOLDS, seed: int = 0, plants: ArrayLike | None = None
+    hits: ArrayLike, *, folds: int = FOLDS, seed: int = 0, observations: ArrayLike | None = None
 ) -> tuple[int, Floats]:
     """Choose by the one-standard-error rule; measure the gain on rows that did not choose.
 
@@ -236,7 +238,7 @@ def choose_simplest(
         hits: Whether each candidate's set holds the true class, shape
             ``(candidates, rows, sizes)`` for several mean set sizes, which count equally; the
             simplest candidate first.
-        folds, seed, plants: As in :func:`choose`.
+        folds, seed, observations: As in :func:`choose`.
 
     Returns:
         Index of the choice, and how much its hit rate exceeds that of the first candidate, shape
@@ -251,7 +253,7 @@ def choose_simplest(
         (1, array([0.5]))
     """
     table = np.asarray(hits, dtype=np.float64)
-    means, clusters = table.mean(axis=2), None if plants is None else np.asarray(plants)
+    means, clusters = table.mean(axis=2), None if observations is None else np.asarray(observations)
 
     def choice(rows: Bools) -> int:
         values = means[:, rows]
@@ -263,16 +265,18 @@ def choose_simplest(
         return int((behind.mean(axis=1) <= errors).argmax())
 
     gains, every = np.zeros(table.shape[1:]), np.ones(table.shape[1], dtype=np.bool_)
-    for among in folds_of(len(every), plants, folds, seed):
+    for among in folds_of(len(every), observations, folds, seed):
         if not among.all():
             gains[among] = table[choice(~among), among] - table[0, among]
     gain: Floats = gains.mean(axis=0)
     return (choice(every), gain) if gain.mean() > 0 else (0, np.zeros_like(gain))
 
 
-def folds_of(rows: int, plants: ArrayLike | None, folds: int, seed: int) -> Iterator[Bools]:
-    """Masks of the rows of each fold; rows of one plant are in the same one."""
-    _, numbers = np.unique(np.arange(rows) if plants is None else plants, return_inverse=True)
+def folds_of(rows: int, observations: ArrayLike | None, folds: int, seed: int) -> Iterator[Bools]:
+    """Masks of the rows of each fold; rows of one observation are in the same one."""
+    _, numbers = np.unique(
+        np.arange(rows) if observations is None else observations, return_inverse=True
+    )
     order = np.random.default_rng(seed).permutation(int(numbers.max()) + 1)
     for part in np.array_split(order, min(folds, len(order))):
         yield np.isin(numbers, part)

@@ -32,7 +32,7 @@ def conformal_rank(coverage: RealNumber, rows: int, *, candidates: int = 1) -> i
 
     Where the same rows also chose the scores among several ``candidates``, the rank is the largest
     one at which the *largest* of so many shares of misses is expected to be at most
-    ``1 - coverage``, see :func:`largest_expected_miss`. The choice may then depend on anything.
+    ``1 - coverage``, see :func:`_largest_expected_miss`. The choice may then depend on anything.
 
     Example:
         >>> conformal_rank(0.9, 99), conformal_rank(0.9, 8)
@@ -49,12 +49,12 @@ def conformal_rank(coverage: RealNumber, rows: int, *, candidates: int = 1) -> i
     low, high = 0, rank  # the bound grows with the rank, and is met at 0
     while low < high:
         middle = (low + high + 1) // 2
-        fits = largest_expected_miss(middle, rows, candidates) <= float(misses)
+        fits = _largest_expected_miss(middle, rows, candidates) <= float(misses)
         low, high = (middle, high) if fits else (low, middle - 1)
     return low
 
 
-def largest_expected_miss(rank: int, rows: int, candidates: int) -> float:
+def _largest_expected_miss(rank: int, rows: int, candidates: int) -> float:
     r"""Bound on the mean of the largest share of misses of several scores, however dependent.
 
     A threshold at the ``r``-th of ``n`` true-class scores that do not tie misses a share of new
@@ -69,7 +69,7 @@ def largest_expected_miss(rank: int, rows: int, candidates: int) -> float:
         Lai and Robbins, "Maximally dependent random variables", 1976, for the inequality.
 
     Example:
-        >>> round(largest_expected_miss(10, 99, 1), 3), round(largest_expected_miss(10, 99, 8), 3)
+        >>> round(_largest_expected_miss(10, 99, 1), 3), round(_largest_expected_miss(10, 99, 8), 3)
         (0.1, 0.154)
     """
     if candidates == 1:

@@ -64,7 +64,7 @@ def wilson(hits: int, rows: int, *, effective: float | None = None) -> tuple[flo
     Example:
         >>> low, high = wilson(90, 100)
         >>> round(low, 4), round(high, 4)
-        (0.8256, 0.9448)
+        (0.8256, 0.9457)
         >>> round(wilson(26, 27)[1], 4)
         0.9981
     """
@@ -127,7 +127,8 @@ def mean_interval(
 def effective_rows(values: ArrayLike, clusters: ArrayLike | None) -> float:
     """Effective sample size: the number of independent rows that estimate the mean equally well.
 
-    Photos of one plant are correlated, so four of them are worth less than photos of four plants.
+    Photos of one observation are correlated, so four of them are worth less than photos of four
+    observations.
 
     Args:
         values: Shape ``(rows,)``; hits are bool.
@@ -181,7 +182,7 @@ def effective_number(
 
     A few large clusters dominate ``together``. So the effect of clusters is at least the one that
     the correlation within all of them has, small ones included: an interval by the former alone
-    held in 91 of 100 samples with 1 to 64 photos of each plant.
+    held in 91 of 100 samples with 1 to 64 photos of each observation.
     """
     rows, squares = int(sizes.sum()), float((sizes.astype(np.float64) ** 2).sum())
     mean_size = squares / rows  # mean over the rows of the size of their cluster
@@ -259,7 +260,7 @@ def least_coverage(hits: int, rows: int, *, delta: float = 0.1, candidates: int 
     With probability at least ``1 - delta`` over the calibration photos, the coverage of every
     threshold is at least this at the same time, however one of them is chosen, and whichever of
     ``candidates`` heads, kinds of score and temperatures was chosen on the same photos. The true
-    scores must not tie much, and photos must be independent: one of each plant.
+    scores must not tie much, and photos must be independent: one of each observation.
 
     It is the smallest coverage :math:`c` below the hit rate :math:`h` with
 

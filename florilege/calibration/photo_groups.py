@@ -1,7 +1,7 @@
-"""Group validation photos to represent requests with several photos of one plant."""
+"""Group validation photos to represent requests with several photos of one observation."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -11,12 +11,12 @@ from florilege.calibration.sets import Bools, Ints
 
 MadeFrom = Literal["observations", "same_class"]
 FEWEST_GROUPS = 100  # with fewer groups a threshold is too noisy
-FEWEST_TO_SPLIT = 500  # plants: a fifth of them, 100, tells a hit rate to three points
-_CHOOSING = 5  # one plant in so many chooses
+FEWEST_TO_SPLIT = 500  # observations: a fifth of them, 100, tells a hit rate to three points
+_CHOOSING = 5  # one observation in so many chooses
 
 
 class PhotoGroups(NamedTuple):
-    """Groups of photos of one plant each (``observations``), or of one species (``same_class``).
+    """Groups of photos of one observation each (``observations``), or one species (``same_class``).
 
     The latter often show several plants, with less correlated errors, so that hit rates measured on
     them are optimistic.
@@ -26,35 +26,35 @@ class PhotoGroups(NamedTuple):
     made_from: MadeFrom
 
 
-def plants_of(observations: Sequence[str]) -> Ints:
-    """Plant of each photo as an index from 0, shape ``(rows,)``.
+def observation_numbers(ids: Sequence[str]) -> Ints:
+    """Observation of each photo as an index from 0, shape ``(rows,)``.
 
-    ``observations`` holds one id per photo, shared by the photos of one plant; a photo with an
-    empty id counts as a plant of its own.
+    Photos of one observation, such as one plant, share an id; a photo with an empty id is an
+    observation of its own.
 
     Example:
-        >>> plants_of(["b", "a", "", "b", ""])
+        >>> observation_numbers(["b", "a", "", "b", ""])
         array([0, 1, 2, 0, 3])
     """
     numbers: dict[object, int] = {}
-    keys = (observation or row for row, observation in enumerate(observations))
+    keys = (name or row for row, name in enumerate(ids))
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
 
-def count_plants(plants: Ints | None) -> int | None:
-    """Number of plants among the photos; None where plants are unknown."""
-    return None if plants is None else np.unique(plants).size
+def count_observations(observations: Ints | None) -> int | None:
+    """Number of observations among the photos; None where they are unknown."""
+    return None if observations is None else np.unique(observations).size
 
 
-def one_of_each(plants: ArrayLike, *, seed: int = 0) -> Bools:
-    """Draw one photo of each plant at random, as a mask; ``plants`` and mask are ``(rows,)``.
+def one_of_each(observations: ArrayLike, *, seed: int = 0) -> Bools:
+    """Draw one photo of each observation at random, as a mask; both are ``(rows,)``.
 
     Example:
         >>> mask = one_of_each([0, 1, 0, 2, 0])
         >>> mask[[1, 3]].all(), mask.sum()
         (np.True_, np.int64(3))
     """
-    numbers = np.asarray(plants)
+    numbers = np.asarray(observations)
     order = np.random.default_rng(seed).permutation(numbers.size)
     _, first = np.unique(numbers[order], return_index=True)
     mask = np.zeros(numbers.size, dtype=np.bool_)
@@ -62,20 +62,20 @@ def one_of_each(plants: ArrayLike, *, seed: int = 0) -> Bools:
     return mask
 
 
-def choosing_rows(plants: Ints | None, rows: int, *, seed: int = 0) -> Bools | None:
-    """Draw the fifth of the plants whose photos choose, as a mask, ``(rows,)``; others calibrate.
+def choosing_rows(observations: Ints | None, rows: int, *, seed: int = 0) -> Bools | None:
+    """Draw the fifth of the observations whose photos choose, as a mask; the others calibrate.
 
     Photos that both choose among candidates and calibrate make every promise dearer: with 1,000
     photos and eight candidates, sets for a coverage of 0.9 hold 6.1 classes instead of 5.3
-    (``python -m benchmarks.rules.chosen_candidates``). With fewer than 500 plants a fifth is too
-    few to choose; then None is returned, all photos do both, and promises allow for it.
+    (``python -m benchmarks.rules.chosen_candidates``). With fewer than 500 observations a fifth is
+    too few to choose; then None is returned, all photos do both, and promises allow for it.
 
     Example:
         >>> mask = choosing_rows(None, 1500)
         >>> mask.sum(), choosing_rows(None, 499)
         (np.int64(300), None)
     """
-    numbers = np.arange(rows) if plants is None else plants
+    numbers = np.arange(rows) if observations is None else observations
     names = np.unique(numbers)
     if names.size < FEWEST_TO_SPLIT:
         return None
@@ -87,23 +87,24 @@ def groups_of(
     labels: ArrayLike,
     *,
     size: int,
-    observations: Sequence[str] | None = None,
+    observations: Sequence[str] | Ints | None = None,
     seed: int = 0,
     fewest: int = FEWEST_GROUPS,
 ) -> PhotoGroups:
-    """Make groups of ``size`` photos: of one plant where the data name plants, else of one species.
+    """Make groups of ``size`` photos: of one observation where the data name any, else one species.
 
-    An observation yields at most one group, so that groups are as independent as plants; a class
-    yields as many as it has photos for. Photos are drawn at random, but the same arguments give the
-    same groups.
+    An observation yields at most one group, so that groups are as independent as observations; a
+    class yields as many as it has photos for. Photos are drawn at random, but the same arguments
+    give the same groups.
 
     Args:
         labels: True class indices, shape ``(rows,)``.
         size: Photos per group, 1 or more.
-        observations: One id per row, shared by the photos of one plant; empty where unknown.
+        observations: Id or index of each row, shared by the photos of one observation; an empty id
+            where unknown.
             Photos of one observation with different labels are not grouped together.
         seed: Seed of the draw, at least 0.
-        fewest: With fewer groups of one plant than this, make groups of one species.
+        fewest: With fewer groups of one observation than this, make groups of one species.
 
     Raises:
         ValueError: ``size`` below 1, or not one observation per row.
@@ -122,21 +123,21 @@ def groups_of(
                 f"observations must have {len(classes)} entries, one per label, got "
                 f"{len(observations)}"
             )
-        groups = _of_one_plant(classes, observations, size, np.random.default_rng(seed))
+        groups = _of_one_observation(classes, observations, size, np.random.default_rng(seed))
         if len(groups) >= fewest:
             return PhotoGroups(groups, "observations")
     groups = _of_one_species(classes, size, np.random.default_rng(seed))
     return PhotoGroups(groups, "same_class")
 
 
-def _of_one_plant(
-    labels: Ints, observations: Sequence[str], size: int, random: np.random.Generator
+def _of_one_observation(
+    labels: Ints, observations: Sequence[str] | Ints, size: int, random: np.random.Generator
 ) -> Ints:
-    photos: dict[tuple[str, int], list[int]] = defaultdict(list)
+    photos: dict[tuple[Hashable, int], list[int]] = defaultdict(list)
     for row, (observation, label) in enumerate(zip(observations, labels.tolist(), strict=True)):
-        if observation:
+        if observation != "":
             photos[observation, label].append(row)
-    largest: dict[str, list[int]] = {}  # of each observation, the most photos with one label
+    largest: dict[Hashable, list[int]] = {}  # of each observation, the most photos with one label
     for (observation, _), rows in photos.items():
         if len(rows) > len(largest.get(observation, ())):
             largest[observation] = rows

@@ -219,10 +219,10 @@ LOGSUMEXP_BINS = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Distribution:
-    """Histograms of the served scores, to compare live traffic with: one photo of each plant.
+    """Histograms of the served scores, to compare live traffic with: one of each observation.
 
-    Photos of one plant are alike. If each counted, a monitor would take the histograms for more
-    exact than they are.
+    Photos of one observation are alike. If each counted, a monitor would take the histograms for
+    more exact than they are.
 
     Attributes:
         edges: Lower edges of the bins.

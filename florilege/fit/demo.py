@@ -145,7 +145,7 @@ def _flowers102(folder: Path, backbone: str, weights: str, *, ask: bool) -> Path
 
 def _flora_table(bundle: Path, data: str) -> None:
     """Print how the model compares with the best possible one on new pictures."""
-    from florilege.calibration.calibrate.evaluate import evaluate_bundle  # --help does without
+    from florilege.calibration.calibrate import evaluate_bundle
     from florilege.data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
 
     evaluation = evaluate_bundle(bundle, data)
@@ -168,7 +168,7 @@ def _flora_table(bundle: Path, data: str) -> None:
 
 def _photo_table(bundle: Path, data: str) -> None:
     """Print set sizes and hit rates on the test photos."""
-    from florilege.calibration.calibrate.evaluate import evaluate_bundle  # --help does without
+    from florilege.calibration.calibrate import evaluate_bundle
 
     evaluation = evaluate_bundle(bundle, data)
     rows = {(point.rule, row.value): row for point, row, *_ in evaluation.rules}

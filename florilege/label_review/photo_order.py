@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from florilege.calibration.calibrate.photo_outputs import SplitOutputs, outputs_of
+from florilege.calibration.calibrate import SplitOutputs, outputs_of
 from florilege.calibration.comparison import FOLDS, folds_of
-from florilege.calibration.photo_groups import plants_of
+from florilege.calibration.photo_groups import observation_numbers
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import calibrated_runtimes, read_record
 from florilege.calibration.sets import Bools, Floats, Ints, Singles
@@ -123,7 +123,7 @@ class Pool(Split):
     @property
     def plants(self) -> Ints | None:
         """The plant of each photo; None where the data name none."""
-        return None if self.observations is None else plants_of(self.observations)
+        return None if self.observations is None else observation_numbers(self.observations)
 
     def of(self, rows: Sequence[int]) -> "Pool":
         """Some photos, in the given order."""

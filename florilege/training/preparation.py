@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from florilege.calibration.photo_groups import choosing_rows, plants_of
+from florilege.calibration.photo_groups import choosing_rows, observation_numbers
 from florilege.data.dataset import Dataset, Split
 from florilege.data.records import count_of
 from florilege.data.sources import open_dataset
@@ -48,7 +48,7 @@ def _with_choosing_part(dataset: Dataset) -> Dataset:
     val = dataset.splits.get("val")
     if val is None:
         return dataset
-    plants = None if val.observations is None else plants_of(val.observations)
+    plants = None if val.observations is None else observation_numbers(val.observations)
     rows = choosing_rows(plants, len(val))
     if rows is None:
         return dataset

@@ -8,7 +8,7 @@ import pytest
 
 from florilege.calibration.certificate import Certificate, Evidence, Reason, certificate
 from florilege.calibration.intervals import largest_fall, least_coverage
-from florilege.calibration.measurement import Measurement
+from florilege.calibration.record.measurement import Measurement
 from florilege.calibration.rules import calibrate
 from florilege.calibration.rules.label_noise import LabelNoise, NoisyLabels
 from florilege.calibration.rules.score_summary import ScoreSummary

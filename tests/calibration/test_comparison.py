@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from florilege.calibration.comparison import ThresholdOrigin, compare
-from florilege.calibration.photo_groups import plants_of
+from florilege.calibration.photo_groups import observation_numbers
 
 RUNS = 3000
 
@@ -123,13 +123,13 @@ def test_the_error_is_that_of_all_photos_a_difference_rests_on() -> None:
 
 def test_four_photos_of_a_plant_are_no_four_plants() -> None:
     random, inside = np.random.default_rng(6), [0, 0]
-    plants = plants_of([str(photo // 4) for photo in range(800)])
+    plants = observation_numbers([str(photo // 4) for photo in range(800)])
     for _ in range(600):
         alike = np.repeat(random.normal(size=200), 4) + 0.8 * random.normal(size=800)
         old, new = alike < 0.8, np.where(random.random(800) < 0.5, alike, -alike) < 0.8
         grown = np.where(alike > 1, 1.0, 0.0) - np.where(-alike > 1, 1.0, 0.0)
         for place, numbers in enumerate((plants, None)):
-            change = compare((old, [3] * 800), (new, 3 + grown), plants=numbers)
+            change = compare((old, [3] * 800), (new, 3 + grown), observations=numbers)
             low, high = change.size.ci95
             inside[place] += low <= 0 <= high
     assert inside[0] / 600 == pytest.approx(0.95, abs=0.03)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from florilege.calibration.conformal import (
+    _largest_expected_miss,
     binomial,
     conformal_rank,
-    largest_expected_miss,
     pac_rank,
     true_score_quantile,
 )
@@ -29,8 +29,8 @@ def test_the_rank_of_a_choice_is_the_largest_whose_worst_candidate_is_expected_t
     rows: int, candidates: int
 ) -> None:
     rank = conformal_rank(0.9, rows, candidates=candidates)
-    assert largest_expected_miss(rank, rows, candidates) <= 0.1
-    assert largest_expected_miss(rank + 1, rows, candidates) > 0.1
+    assert _largest_expected_miss(rank, rows, candidates) <= 0.1
+    assert _largest_expected_miss(rank + 1, rows, candidates) > 0.1
     assert rank < conformal_rank(0.9, rows)
 
 
@@ -38,7 +38,7 @@ def test_the_rank_of_a_choice_is_the_largest_whose_worst_candidate_is_expected_t
 def test_no_dependence_between_candidates_exceeds_the_bound(candidates: int) -> None:
     """Independent shares of misses come close to the bound, equal ones stay far below."""
     random, rows, rank = np.random.default_rng(0), 200, 20
-    bound = largest_expected_miss(rank, rows, candidates)
+    bound = _largest_expected_miss(rank, rows, candidates)
     independent = random.beta(rank, rows + 1 - rank, (20_000, candidates)).max(axis=1)
     error = independent.std() / np.sqrt(len(independent))
     assert 0.93 * bound < independent.mean() < bound + 3 * error

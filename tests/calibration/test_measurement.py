@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from florilege.calibration.intervals import effective_rows, mean_interval, wilson
-from florilege.calibration.measurement import EXACT_SIZES, Measurement, measure_by_shots, size_bins
+from florilege.calibration.record.measurement import (
+    EXACT_SIZES,
+    Measurement,
+    measure_by_shots,
+    size_bins,
+)
 from florilege.calibration.rules import calibrate
 from florilege.calibration.sets import SetRule
 from tests.calibration.strategies import Scores, draw_labels, score_arrays
@@ -56,7 +61,7 @@ def test_effective_rows_are_those_of_the_sizes_and_hits_of_each_plant() -> None:
     scores, labels = np.round(random.random((300, 4)), 1), random.integers(0, 4, 300)
     scores += random.random(120)[plants, np.newaxis]  # photos of a plant are alike
     rules = [threshold_rule(0.9, 0), threshold_rule(1.3, 1)]
-    measurement = Measurement(rules, 4, watched=[0, 1], plants=plants)
+    measurement = Measurement(rules, 4, watched=[0, 1], observations=plants)
     for part in (slice(0, 70), slice(70, 300)):
         measurement.update(scores[part], labels[part])
     sizes, hits = measurement.row_by_row()

@@ -88,12 +88,14 @@ def test_copies_of_each_row_choose_as_the_rows_alone() -> None:
     for _ in range(20):
         alone = correlated(random, 0.004)
         plants = np.repeat(np.arange(500), 4)
-        index, gain = choose_simplest(alone.repeat(4, axis=1), plants=plants)
+        index, gain = choose_simplest(alone.repeat(4, axis=1), observations=plants)
         expected, expected_gain = choose_simplest(alone)
         assert index == expected
         assert gain == pytest.approx(expected_gain)
 
 
 def test_one_plant_changes_nothing() -> None:
-    index, gain = choose_simplest(correlated(np.random.default_rng(6), 0.006), plants=[1] * 500)
+    index, gain = choose_simplest(
+        correlated(np.random.default_rng(6), 0.006), observations=[1] * 500
+    )
     assert (index, gain.tolist()) == (0, [0, 0])

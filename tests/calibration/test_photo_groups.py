@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florilege.calibration.photo_groups import groups_of, one_of_each, plants_of
+from florilege.calibration.photo_groups import groups_of, observation_numbers, one_of_each
 
 
 @settings(max_examples=150, deadline=None)
@@ -91,7 +91,7 @@ def test_wrong_arguments_are_named() -> None:
 
 
 def test_photos_without_an_observation_are_plants_of_their_own() -> None:
-    assert plants_of(["b", "", "a", "", "b"]).tolist() == [0, 1, 2, 3, 0]
+    assert observation_numbers(["b", "", "a", "", "b"]).tolist() == [0, 1, 2, 3, 0]
 
 
 def test_any_photo_of_a_plant_may_be_the_one_that_is_drawn() -> None:

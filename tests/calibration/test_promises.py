@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.promises.calibrations import Circumstance, Sentence
 from benchmarks.promises.pools import invented
-from florilege.calibration.measurement import Measurement
+from florilege.calibration.record.measurement import Measurement
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
 from florilege.calibration.view import PLAIN, Scoring

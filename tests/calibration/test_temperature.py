@@ -8,13 +8,13 @@ import pytest
 
 from florilege.calibration.calibrate import choice, fit
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
-from florilege.calibration.calibrate.calibration_settings import TEMPERATURES, CalibrationPlan
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.comparison import choose_simplest
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scale_logits, scores
+from florilege.calibration.settings import TEMPERATURES, CalibrationPlan
 from florilege.models.bundle import open_bundle
 from tests.calibration.command_line import run, usage_error
 from tests.calibration.small_bundle import make_bundle, make_data
@@ -77,9 +77,9 @@ def test_a_temperature_that_clearly_hits_more_serves_and_its_rate_is_honest(
                            score_kind="softmax", images=(), rejection_method=None)  # fmt: skip
     plants_of_rows = list[list[int]]()
 
-    def recorded(hits: np.ndarray, plants: np.ndarray) -> tuple[int, np.ndarray]:
-        plants_of_rows.append(plants.tolist())
-        return choose_simplest(hits, plants=plants)
+    def recorded(hits: np.ndarray, observations: np.ndarray) -> tuple[int, np.ndarray]:
+        plants_of_rows.append(observations.tolist())
+        return choose_simplest(hits, observations=observations)
 
     monkeypatch.setattr(choice, "choose_simplest", recorded)
     record = fit.fit_record(outputs, plan, class_counts=None)
@@ -90,7 +90,7 @@ def test_a_temperature_that_clearly_hits_more_serves_and_its_rate_is_honest(
     hits = [
         np.stack([hits_of(logits[few], labels[few], t, k) for k in plan.ks], axis=1) for t in order
     ]
-    index, gain = choose_simplest(hits, plants=names[few])
+    index, gain = choose_simplest(hits, observations=names[few])
     assert record.temperature == order[index]
     served, first = (hits_of(logits, labels, t, 3) for t in (expected, 1))
     selection = record.selection

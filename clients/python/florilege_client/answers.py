@@ -511,8 +511,8 @@ class Selection:
     the comparison.     candidates: Number of compared pairs of head and kind; 1 where both were
     given.     hit_rate: Hit rate of the best pair on the rows that chose it.     honest_hit_rate:
     Hit rate of a pair chosen in the same way, on rows that did not choose it,         see
-    :mod:`florilege.calibration.nested_cross_validation`.     honest_ci95: 95 % interval of the
-    chosen pair, valid whichever was chosen.
+    :mod:`florilege.calibration.comparison`.     honest_ci95: 95 % interval of the chosen pair,
+    valid whichever was chosen.
     """
 
     k: float

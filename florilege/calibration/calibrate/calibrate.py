@@ -9,10 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from florilege.calibration.calibrate.calibration_settings import (
-    CalibrationPlan,
-    CalibrationSettings,
-)
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.gate import compare_runtimes
 from florilege.calibration.calibrate.noise_rate import noisy_labels
@@ -37,6 +33,10 @@ from florilege.calibration.record.record_file import (
     updated_files,
 )
 from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.settings import (
+    CalibrationPlan,
+    CalibrationSettings,
+)
 from florilege.calibration.view import PLAIN
 from florilege.cores import Workers
 from florilege.data.dataset import Part, Split, split_name
@@ -85,7 +85,7 @@ def calibrate_bundle(
         report: Writes a report; called with the calibrated bundle and its outputs.
         say: Called with messages: about the comparison of the runtimes, photos that are left out.
         cache: Folder of outputs by photo, read and filled; by default every photo is run.
-        settings: The fields of :class:`.calibration_settings.CalibrationSettings`, such as
+        settings: The fields of :class:`florilege.calibration.settings.CalibrationSettings`, such as
             ``ks=[1, 3]``. If ``head`` and ``score_kind`` are given, the photos choose nothing, and
             coverage can be guaranteed.
 

@@ -8,8 +8,7 @@ from florilege.calibration.calibrate.choice import SIZE_TOLERANCE
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.certificate import Reason
 from florilege.calibration.conformal import fewest_rows
-from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.schema import CalibratedList, PlacePrior
+from florilege.calibration.record import CalibratedList, CalibrationRecord, PlacePrior
 from florilege.calibration.view import PLAIN, Setting
 
 FEW_ROWS = 1000
@@ -65,19 +64,19 @@ def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
 
 def _number_cautions(record: CalibrationRecord) -> Iterator[str]:
     """Warnings about too few photos."""
-    if _plants(record) < FEW_ROWS:
+    if _observations(record) < FEW_ROWS:
         coarse = "thresholds and intervals are coarse"
         yield f"only {_counted(record)}: {coarse}, {FEW_ROWS:,} or more are better"
 
 
-def _plants(record: CalibrationRecord) -> int:
-    """Photos of one plant count as about one."""
+def _observations(record: CalibrationRecord) -> int:
+    """Photos of one observation count as about one."""
     return record.measured.observations or record.measured.rows
 
 
 def _counted(record: CalibrationRecord) -> str:
-    plants = _plants(record)
-    return f"{plants} photos" if plants == record.measured.rows else f"{plants} plants"
+    count = _observations(record)
+    return f"{count} photos" if count == record.measured.rows else f"{count} plants"
 
 
 def _scarcities(record: CalibrationRecord) -> dict[str, str]:

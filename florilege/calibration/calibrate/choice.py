@@ -11,18 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.score_sources import LabelledPhotos, Source
 from florilege.calibration.calibrate.threshold_tables import (
     Tabulated,
     sets_by_k,
-    table_of,
     tabulate,
 )
 from florilege.calibration.comparison import choose, choose_simplest
-from florilege.calibration.record.schema import Table
+from florilege.calibration.record import Table
 from florilege.calibration.scores import EXPONENTS, Fusion
 from florilege.calibration.sets import Bools
+from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import PLAIN, Scoring, View
 from florilege.terminal import Advance
 
@@ -61,20 +60,21 @@ def choose_scoring(photos: LabelledPhotos, plan: CalibrationPlan, advance: Advan
         results.append(tabulate(photos.source(PLAIN, scoring), plan, plan.compared))
         advance()
     eligible = _eligible(results, plan.default_k)
-    choice, honest_hit_rate = choose([result.hits for result in eligible], plants=photos.plants)
-    served, gain = eligible[choice].source.scoring, 0.0
-    softmax = [result for result in eligible if result.source.scoring.score_kind == "softmax"]
+    choice, honest_hit_rate = choose(
+        [result.hits for result in eligible], observations=photos.observations
+    )
+    served, gain = eligible[choice].table.scoring, 0.0
+    softmax = [result for result in eligible if result.table.scoring.score_kind == "softmax"]
     temperatures = plan.temperatures_for(len(results))[1:] if softmax else ()
     if temperatures:
-        head = max(softmax, key=lambda result: result.hits.sum()).source.scoring.head
+        head = max(softmax, key=lambda result: result.hits.sum()).table.scoring.head
         served, gain = _choose_temperature(photos, plan, served, head, temperatures)
-    others = (result for result in results if result.source.scoring != served)
     return Choice(
         scoring=served,
         compared=len(results) + len(temperatures),
         possible=len(results) + len(softmax) * len(temperatures),  # any head could have got any
         honest_hit_rate=min(1.0, honest_hit_rate + gain),
-        others=[table_of(result.source, plan, result.rules) for result in others],
+        others=[result.table for result in results if result.table.scoring != served],
     )
 
 
@@ -141,5 +141,5 @@ def _choose_source(sources: Sequence[Source], plan: CalibrationPlan) -> tuple[in
         sizes, of_source = sets_by_k(source, plan)
         too_large = sizes.mean(axis=0) > SIZE_TOLERANCE * np.array(plan.compared)
         hits.append(hits[0] if hits and too_large.any() else of_source)
-    index, gains = choose_simplest(np.stack(hits), plants=sources[0].plants)
+    index, gains = choose_simplest(np.stack(hits), observations=sources[0].observations)
     return index, float(gains[plan.compared.index(plan.default_k)])

@@ -11,9 +11,9 @@ from florilege.calibration.calibrate.score_sources import LabelledPhotos, Source
 from florilege.calibration.calibrate.threshold_tables import measure, measured_row
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.metrics import shot_groups
-from florilege.calibration.photo_groups import count_plants
-from florilege.calibration.record.operating_point import OperatingPoint, Row, Verb
-from florilege.calibration.rules.label_noise import LabelNoise, NoisyLabels
+from florilege.calibration.photo_groups import count_observations
+from florilege.calibration.record import OperatingPoint, Row, Verb
+from florilege.calibration.rules import LabelNoise, NoisyLabels
 from florilege.calibration.sets import Bools
 from florilege.calibration.view import View
 from florilege.terminal import progress
@@ -49,15 +49,15 @@ class Evaluated(NamedTuple):
             content |= {"macro_hit_rate": self.macro_hit_rate, "shots": self.shots}
         return {**content, "rows": rows}
 
-    def contradiction(self, plants: int) -> str | None:
-        """What these photos, of so many plants, say against the guarantee; None if nothing."""
+    def contradiction(self, observations: int) -> str | None:
+        """What these photos, of so many observations, say against the guarantee; None: nothing."""
         point, row, certificate = self.point, self.row, self.point.certificate
         contradicted = certificate.is_contradicted(
             hit_rate=row.hit_rate,
-            hit_rows=row.hit_rows or plants,
+            hit_rows=row.hit_rows or observations,
             size=row.size,
             size_deviation=row.size_deviation,
-            size_rows=plants,
+            size_rows=observations,
             calibration_rows=point.measured.observations or point.rows,
         )
         if not contradicted:
@@ -84,7 +84,7 @@ class Evaluation:
     split: str
     data_sha256: str  # hash of the photos of the split and their class ids
     rows: int  # number of its photos
-    observations: int | None  # plants that they show; None where the data name none
+    observations: int | None  # that they show; None where the data name none
     label_noise: LabelNoise | None  # what is assumed of their labels; None: all are right
     noise_calibrated: bool  # whether the calibration assumed that some labels are wrong
     overlap: PhotoOverlap  # how many of its photos trained or chose the network
@@ -125,7 +125,7 @@ class Evaluation:
             split=outputs.split,
             data_sha256=outputs.data_sha256,
             rows=len(outputs.labels),
-            observations=count_plants(outputs.plants),
+            observations=count_observations(outputs.observations),
             label_noise=None if noise is None else noise.noise,
             noise_calibrated=record.measured.label_noise is not None,
             overlap=PhotoOverlap.of(bundle, outputs.split, outputs.photos, pictures),
@@ -136,9 +136,11 @@ class Evaluation:
 
     def contradictions(self) -> list[str]:
         """What these photos say against the guarantees, one sentence each."""
-        plants = self.observations or self.rows
+        observations = self.observations or self.rows
         results = (*self.rules, *self.guaranteed)
-        return [text for result in results if (text := result.contradiction(plants)) is not None]
+        return [
+            text for result in results if (text := result.contradiction(observations)) is not None
+        ]
 
     def _doubts(self) -> list[str]:
         """A warning where labels are taken as right that the calibration took as partly wrong."""
@@ -179,8 +181,8 @@ def evaluate_bundle(
 ) -> Evaluation:
     """Measure every rule at the values last given to ``--k`` and ``--coverage``.
 
-    ``label_noise`` is that of :class:`.calibration_settings.CalibrationSettings`, for these photos.
-    Other arguments and errors are those of :func:`.photo_outputs.bundle_outputs`.
+    ``label_noise`` is that of :class:`florilege.calibration.settings.CalibrationSettings`, for
+    these photos. Other arguments and errors are those of :func:`.photo_outputs.bundle_outputs`.
     """
     with bundle_outputs(path, data, split, device=device) as measured:
         noise = noisy_labels(label_noise, measured.bundle.classes, data, measured.photos)

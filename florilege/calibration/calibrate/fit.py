@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.choice import (
     STRENGTHS,
     Choice,
@@ -19,17 +18,23 @@ from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.calibrate.score_sources import LabelledPhotos, PhotoPlaces
 from florilege.calibration.calibrate.threshold_tables import (
     Tabulated,
-    promised_rules,
-    table_of,
     tabulate,
 )
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.comparison import interval_of_best
-from florilege.calibration.measurement import ShotGroup, measure_by_shots, size_bins
-from florilege.calibration.photo_groups import count_plants
-from florilege.calibration.record.operating_point import mean_chance
-from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.record.schema import CalibratedList, Origin, PlacePrior, Selection, Table
+from florilege.calibration.photo_groups import count_observations
+from florilege.calibration.record import (
+    CalibratedList,
+    CalibrationRecord,
+    Origin,
+    PlacePrior,
+    Selection,
+    ShotGroup,
+    Table,
+    mean_chance,
+    measure_by_shots,
+    size_bins,
+)
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rejection.rejection_rule import (
     RejectionRule,
@@ -42,6 +47,7 @@ from florilege.calibration.rejection.rejection_rule import (
 from florilege.calibration.rules import class_prior, class_weights
 from florilege.calibration.scores import Distribution, DistributionOf
 from florilege.calibration.sets import Bools, Floats, Ints, largest_set
+from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import Scoring, View
 from florilege.models.class_lists import RegionList
 from florilege.models.session import FEATURES
@@ -68,16 +74,7 @@ def fit_record(
     counts = class_counts
     if counts is None:
         counts = np.bincount(outputs.labels, minlength=plan.classes)
-    lists = {region.name: region.classes for region in plan.lists}
-    choosers = LabelledPhotos(
-        outputs=outputs,
-        prior=class_prior(counts),
-        lists=lists,
-        places=places,
-        among=choosing,
-        noise=plan.noise,
-    )
-    photos = choosers if choosing is None else replace(choosers, among=~choosing, _shown={})
+    choosers, photos = _shared_out(outputs, plan, class_prior(counts), choosing, places)
     views = plan.views(places=places is not None)
     steps = len(plan.candidates(outputs.heads)) + len(views) + 2
     with progress(steps, "choosing thresholds") as advance:
@@ -96,7 +93,7 @@ def fit_record(
         )
         single = maker.plain()
         advance()
-        tables = [table_of(single.source, plan, single.rules), *maker.of_views(views, advance)]
+        tables = [single.table, *maker.of_views(views, advance)]
         distribution, rejection = _fit_familiarity(photos, choice.scoring, plan, reference)
         advance()
     return CalibrationRecord(
@@ -107,7 +104,7 @@ def fit_record(
         asked_k=plan.ks,
         asked_coverage=plan.coverages,
         measured=_origin(photos, overlap, chose_head=choice.compared > 1 and choosing is None),
-        selection=_selection(choice, single, plan, photos.plants),
+        selection=_selection(choice, single, plan, photos.observations),
         class_counts=tuple(counts.tolist()),
         class_counts_from=outputs.split if class_counts is None else "train",
         macro_weight=plan.macro_weight,
@@ -119,6 +116,27 @@ def fit_record(
         tables=(*tables, *choice.others),
         place_prior=_place_prior(places, place, plan),
     ).with_id()
+
+
+def _shared_out(
+    outputs: SplitOutputs,
+    plan: CalibrationPlan,
+    prior: Floats,
+    choosing: Bools | None,
+    places: PhotoPlaces | None,
+) -> tuple[LabelledPhotos, LabelledPhotos]:
+    """The photos that choose and those that calibrate; the same where all do both."""
+    choosers = LabelledPhotos(
+        outputs=outputs,
+        prior=prior,
+        lists={region.name: region.classes for region in plan.lists},
+        places=places,
+        among=choosing,
+        noise=plan.noise,
+    )
+    if choosing is None:
+        return choosers, choosers
+    return choosers, replace(choosers, among=~choosing, _shown={})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +156,7 @@ class _Tables:
         plan, candidates = self.plan, self.networks * self.choice.possible
         source = self.photos.source(View(), self.choice.scoring, candidates=candidates)
         weights = class_weights(self.counts, plan.macro_weight)
-        single = tabulate(source, plan, plan.grid, weights=weights)
-        return single._replace(rules=[*single.rules, *promised_rules(source, plan, weights)])
+        return tabulate(source, plan, plan.grid, weights=weights)
 
     def of_views(self, views: Sequence[View], advance: Advance) -> Iterator[Table]:
         """A table of every other view that enough photos show, at the requested values."""
@@ -163,8 +180,7 @@ class _Tables:
         strength = self.place.strength
         source = self.photos.source(view, scoring, strength=strength, candidates=candidates)
         weights = class_weights(counts, plan.macro_weight)
-        rules = tabulate(source, plan, plan.compared, weights=weights).rules
-        return table_of(source, plan, [*rules, *promised_rules(source, plan, None)])
+        return tabulate(source, plan, plan.compared, weights=weights).table
 
 
 def _origin(photos: LabelledPhotos, overlap: PhotoOverlap, *, chose_head: bool) -> Origin:
@@ -179,7 +195,7 @@ def _origin(photos: LabelledPhotos, overlap: PhotoOverlap, *, chose_head: bool) 
         runtime=outputs.runtime.name,
         precision=outputs.runtime.precision,
         decoder=outputs.decoder,
-        observations=count_plants(photos.plants),
+        observations=count_observations(photos.observations),
         **overlap._asdict(),
         chose_head=chose_head,
         label_noise=None if photos.noise is None else photos.noise.noise,
@@ -187,19 +203,19 @@ def _origin(photos: LabelledPhotos, overlap: PhotoOverlap, *, chose_head: bool) 
 
 
 def _selection(
-    choice: Choice, single: Tabulated, plan: CalibrationPlan, plants: Ints | None
+    choice: Choice, single: Tabulated, plan: CalibrationPlan, observations: Ints | None
 ) -> Selection:
     """The choice with an honest hit rate: on photos that did not choose, if there are any."""
     hit_rate = float(single.hits.mean())
     if choice.possible == 1:
-        low, high = interval_of_best(single.hits, 1, plants=plants)
+        low, high = interval_of_best(single.hits, 1, observations=observations)
         honest = hit_rate
     else:
-        low, high = interval_of_best(single.hits, choice.compared, plants=plants)
+        low, high = interval_of_best(single.hits, choice.compared, observations=observations)
         honest = choice.honest_hit_rate
     if plan.noise is not None:
         noise, k = plan.noise.noise, plan.grid.index(plan.default_k)
-        chance = mean_chance(single.rules[0].counts[k])  # of average_k
+        chance = mean_chance(single.table.rules[0].counts[k])  # of average_k
         hit_rate, honest = (noise.corrected(share, chance) for share in (hit_rate, honest))
         low, high = noise.interval(low, high, chance)
     return Selection(
@@ -216,14 +232,16 @@ def _shots(
 ) -> tuple[ShotGroup, ...]:
     if class_counts is None or photos.noise is not None:  # a rare species' labels are others'
         return ()
-    threshold = single.rules[0].counts[plan.grid.index(plan.default_k)].lambda_val  # of average_k
+    counts = single.table.rules[0].counts[plan.grid.index(plan.default_k)]  # of average_k
     return measure_by_shots(
         single.sizes,
         single.hits,
         photos.labels,
         class_counts,
-        largest=largest_set(plan.classes, single.source.scoring.score_kind, threshold or 0.0),
-        plants=photos.plants,
+        largest=largest_set(
+            plan.classes, single.table.scoring.score_kind, counts.lambda_val or 0.0
+        ),
+        observations=photos.observations,
     )
 
 

@@ -17,9 +17,12 @@ from florilege.calibration.calibrate.score_sources import LabelledPhotos, Source
 from florilege.calibration.calibrate.threshold_tables import measure
 from florilege.calibration.comparison import Comparison, ThresholdOrigin, compare
 from florilege.calibration.intervals import Z95
-from florilege.calibration.measurement import Measurement
-from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
+from florilege.calibration.record import (
+    CalibrationRecord,
+    Measurement,
+    NotCalibrated,
+    OperatingPoint,
+)
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import RULES
 from florilege.calibration.sets import Bools, Ints, size_bounds
@@ -148,7 +151,7 @@ def compare_outputs(new: BundleOutputs, old: BundleOutputs) -> list[Comparison]:
             rule=name,
             data_sha256=new.outputs.data_sha256,
             thresholds=(before.origin, after.origin),
-            plants=new.outputs.plants,
+            observations=new.outputs.observations,
             growth=(after.bounds[0] - before.bounds[1], after.bounds[1] - before.bounds[0]),
         )
         for name, before, after in zip(pairs, old_results, new_results, strict=True)

@@ -10,13 +10,8 @@ import numpy as np
 
 from florilege.calibration.conformal import binomial
 from florilege.calibration.intervals import effective_rows, wilson
-from florilege.calibration.photo_groups import plants_of
-from florilege.calibration.rules.label_noise import (
-    LabelNoise,
-    NoiseKind,
-    NoisyLabels,
-    parse_label_noise,
-)
+from florilege.calibration.photo_groups import observation_numbers
+from florilege.calibration.rules import LabelNoise, NoiseKind, NoisyLabels, parse_label_noise
 from florilege.calibration.sets import Ints
 from florilege.data.corrections import RANDOM, ReviewAnswer, answers_of, is_review, refuse_lines
 from florilege.data.dataset import Split
@@ -87,18 +82,18 @@ def _of_review(
     say: Callable[[str], None],
 ) -> LabelNoise:
     """The rate, with its 95 % interval, from the photos of the split that were reviewed."""
-    before, after, plants = _answers(path, classes, photos, say)
+    before, after, observations = _answers(path, classes, photos, say)
     if kind == "uniform":
         inside = (after != before) & (after >= 0)
         _refuse_genus(path, before[inside], after[inside], classes)
     try:
-        return noise_of_review(kind, before, after, groups, plants)
+        return noise_of_review(kind, before, after, groups, observations)
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
 
 
 def noise_of_review(
-    kind: NoiseKind, before: Ints, after: Ints, groups: Ints, plants: Ints | None = None
+    kind: NoiseKind, before: Ints, after: Ints, groups: Ints, observations: Ints | None = None
 ) -> LabelNoise:
     """The rate, with its 95 % interval, from labels and true classes of photos drawn at random.
 
@@ -107,7 +102,8 @@ def noise_of_review(
         before, after: Label and true class of each photo, ``(photos,)``; -1 for a class that is not
             among those of the bundle.
         groups: The group of each class, ``(classes,)``.
-        plants: The plant of each photo, whose labels may be wrong together; None if unknown.
+        observations: The observation of each photo, whose labels may be wrong together; None if
+            unknown.
 
     Raises:
         ValueError: The photos cannot tell a rate, or every label is wrong.
@@ -119,7 +115,7 @@ def noise_of_review(
     if not visible:
         raise ValueError(f"every reviewed photo is of a class alone in its {kind}")
     rows, wrong = before.size, int(inside.sum())
-    effective = effective_rows(inside, plants)
+    effective = effective_rows(inside, observations)
     low, high = (end / visible for end in wilson(wrong, rows, effective=effective))
     rate = wrong / rows / visible
     if rate >= 1:
@@ -157,8 +153,10 @@ def _answers(
         compress(answers, before != photos.labels[rows]),
         "; calibrate with the labels that were reviewed, or with corrected ones and no review",
     )
-    plants = None if photos.observations is None else plants_of(photos.observations)[rows]
-    return before, after, plants
+    observations = (
+        None if photos.observations is None else observation_numbers(photos.observations)[rows]
+    )
+    return before, after, observations
 
 
 def _decided(path: Path, photos: Split, say: Callable[[str], None]) -> list[ReviewAnswer]:

@@ -10,14 +10,14 @@ import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 import numpy as np
 
-from florilege.calibration.photo_groups import plants_of
+from florilege.calibration.photo_groups import observation_numbers
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.sets import Bools, Ints, Singles
@@ -70,7 +70,8 @@ class SplitOutputs:
     Attributes:
         columns: Width of each output, by name: the heads, and :data:`FEATURES` if needed.
         labels: True class indices, shape ``(rows,)``, also of rows to come.
-        observations: One id per row, shared by photos of one plant; None where unknown.
+        observations: Observation of each row as an index, from ids that its photos share, shape
+            ``(rows,)``; None where the data name none.
         data_sha256: Hash of the bytes and class ids of all photos, in order.
         photos: Hash of each photo's bytes, in order.
         decoder: Version of the decoder that reads the photos.
@@ -92,7 +93,8 @@ class SplitOutputs:
         observations: Sequence[str] | None = None,
     ) -> None:
         self.columns, self.labels, self.split = columns, labels, split
-        self.model_sha256, self.runtime, self.observations = model_sha256, runtime, observations
+        self.model_sha256, self.runtime = model_sha256, runtime
+        self.observations = None if observations is None else observation_numbers(observations)
         self.data_sha256, self.photos = "", list[bytes]()
         self._files, files = dict[str, IO[bytes]](), ExitStack()
         self.close = weakref.finalize(self, files.close)
@@ -100,11 +102,6 @@ class SplitOutputs:
             for name in columns:
                 file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `files`
                 self._files[name] = files.enter_context(file)
-
-    @cached_property
-    def plants(self) -> Ints | None:
-        """Plant of each row as an index, shape ``(rows,)``; None where the data name no plants."""
-        return None if self.observations is None else plants_of(self.observations)
 
     @property
     def heads(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.photo_groups import FEWEST_GROUPS, MadeFrom, groups_of, one_of_each
-from florilege.calibration.rules.label_noise import NoisyLabels
+from florilege.calibration.rules import NoisyLabels
 from florilege.calibration.sets import Bools, Floats, Ints
 from florilege.calibration.view import PLAIN, Indices, Scoring, View
 from florilege.data.layouts.manifest import demand_columns
@@ -110,7 +110,7 @@ class Source:
     scoring: Scoring
     view: View = PLAIN
     made_from: MadeFrom | None = None  # what the photos of a row have in common; None for one
-    plants: Ints | None = None  # the plant of each row; None where they are unknown
+    observations: Ints | None = None  # the observation of each row; None where they are unknown
     candidates: int = 1  # how many scores the photos compared
     noise: NoisyLabels | None = None  # the assumption about wrong labels
 
@@ -121,10 +121,10 @@ class Source:
 
     @cached_property
     def one_of_each(self) -> Bools | None:
-        """A mask of one row of each plant, ``(rows,)``; None where every row is."""
-        if self.plants is None or np.unique(self.plants).size == self.rows:
+        """A mask of one row of each observation, ``(rows,)``; None where every row is."""
+        if self.observations is None or np.unique(self.observations).size == self.rows:
             return None
-        return one_of_each(self.plants)
+        return one_of_each(self.observations)
 
 
 class _Shown(NamedTuple):
@@ -181,7 +181,7 @@ class LabelledPhotos:
                 )
                 yield scores, labels[part]
 
-        plants = outputs.plants
+        observations = outputs.observations
         return Source(
             blocks=blocks,
             rows=len(rows),
@@ -189,7 +189,9 @@ class LabelledPhotos:
             scoring=scoring,
             view=view,
             made_from=showing.made_from,
-            plants=None if plants is None or view.photos > 1 else plants[rows[:, 0]],
+            observations=None
+            if observations is None or view.photos > 1
+            else observations[rows[:, 0]],
             candidates=candidates,
             noise=self._noise(view),
         )
@@ -204,9 +206,9 @@ class LabelledPhotos:
         return noisy if view.photos == 1 else noisy.together
 
     def showing(self, view: View) -> _Shown:
-        """The rows that show a view: single photos, or groups of photos of one plant.
+        """The rows that show a view: single photos, or groups of photos of one observation.
 
-        Where the data name too few plants, groups show one species.
+        Where the data name too few observations, groups show one species.
         """
         if view not in self._shown:
             alone = View(photos=view.photos)
@@ -224,9 +226,7 @@ class LabelledPhotos:
             used = used[self.among]
         rows = used[:, np.newaxis]
         if photos > 1:
-            names = self.outputs.observations
-            names = None if names is None else [names[row] for row in used.tolist()]
-            groups = groups_of(labels[used], size=photos, observations=names)
+            groups = groups_of(labels[used], size=photos, observations=self.observations)
             rows, made_from = used[groups.rows], groups.made_from
         return _Shown(rows, labels[rows[:, 0]], made_from, None, None)
 
@@ -236,10 +236,12 @@ class LabelledPhotos:
         return self.outputs.labels if self.among is None else self.outputs.labels[self.among]
 
     @property
-    def plants(self) -> Ints | None:
-        """The plant of each of them; None where the data name no plants."""
-        plants = self.outputs.plants
-        return plants if plants is None or self.among is None else plants[self.among]
+    def observations(self) -> Ints | None:
+        """The observation of each of them; None where the data name no observations."""
+        observations = self.outputs.observations
+        return (
+            observations if observations is None or self.among is None else observations[self.among]
+        )
 
     def _part(self, whole: _Shown, view: View) -> _Shown:
         """The groups of a list's classes whose place is known."""
@@ -264,8 +266,10 @@ class LabelledPhotos:
 
     @property
     def one_of_each(self) -> Bools:
-        """A mask of one of the photos of each plant, ``(photos,)``; of all where none is named."""
-        return one_of_each(np.arange(len(self.labels)) if self.plants is None else self.plants)
+        """A mask of one photo of each observation, ``(photos,)``; of all where none is named."""
+        return one_of_each(
+            np.arange(len(self.labels)) if self.observations is None else self.observations
+        )
 
     def _lifts(self, strength: float) -> Callable[[Place], Floats]:
         """What a place adds to scaled logits, ``(classes,)``."""

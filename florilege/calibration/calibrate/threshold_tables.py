@@ -8,17 +8,22 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import score_interval
-from florilege.calibration.measurement import Measurement
-from florilege.calibration.record.operating_point import Row, row_of
-from florilege.calibration.record.schema import ByClass, Counts, Table, Thresholds
-from florilege.calibration.rules import RULES
-from florilege.calibration.rules.score_summary import ScoreSummary
+from florilege.calibration.record import (
+    ByClass,
+    Counts,
+    Measurement,
+    Row,
+    Table,
+    Thresholds,
+    row_of,
+)
+from florilege.calibration.rules import RULES, ScoreSummary
 from florilege.calibration.scores import ScoreKind
 from florilege.calibration.sets import Bools, Floats, Ints, SetRule, size_bounds
+from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.threshold import next_above
 from florilege.errors import DataError
 
@@ -32,11 +37,14 @@ class _RuleGroup(NamedTuple):
     guarantee: Guarantee | None = None  # None for the usual one of the rule
 
 
-class Tabulated(NamedTuple):
-    """The thresholds of each rule, and the sets of ``average_k`` at the default K."""
+_Measured = tuple[list[Thresholds], Ints, Bools]
+"""Thresholds; sizes and hits of the sets of the rules that are watched, both ``(rows,)``."""
 
-    source: Source
-    rules: list[Thresholds]
+
+class Tabulated(NamedTuple):
+    """The thresholds of a view, and the sets of ``average_k`` at the default K."""
+
+    table: Table
     sizes: Ints  # size of each set, (rows,)
     hits: Bools  # whether it holds the true class, (rows,)
 
@@ -44,18 +52,34 @@ class Tabulated(NamedTuple):
 def tabulate(
     source: Source, plan: CalibrationPlan, ks: Sequence[float], *, weights: Floats | None = None
 ) -> Tabulated:
-    """Calibrate and measure every rule: the balanced ones only if there are weights.
+    """Calibrate and measure the rules of a view.
 
-    ``ks`` are ascending and include the default K, ``weights`` have the shape ``(classes,)``.
+    ``ks`` are ascending and include the default K. With ``weights``, ``(classes,)``, the table has
+    the rules for rare classes and every promise too; ``class_coverage`` is for the plain view.
     """
-    plain = _tabulate(source, plan, ks, None)
-    balanced = [] if weights is None else _tabulate(source, plan, ks, weights).rules
-    return plain._replace(rules=[*plain.rules, *balanced])
+    rules, sizes, hits = _tabulate(source, plan, ks, None)
+    if weights is not None:
+        rules += _tabulate(source, plan, ks, weights)[0]
+        rules += _promised_rules(source, plan, weights if source.view.single else None)
+    table = Table(
+        view=source.view,
+        scoring=source.scoring,
+        rows=source.rows,
+        independent=source.independent,
+        made_from=source.made_from,
+        candidates=source.candidates,
+        label_noise=None if source.noise is None else source.noise.noise,
+        min_size=plan.min_size,
+        delta=plan.delta,
+        max_size=min(plan.largest_set, source.classes),
+        rules=tuple(rules),
+    )
+    return Tabulated(table, sizes, hits)
 
 
 def _tabulate(
     source: Source, plan: CalibrationPlan, ks: Sequence[float], weights: Floats | None
-) -> Tabulated:
+) -> _Measured:
     """The balanced rules if there are weights, else the others."""
     balanced = weights is not None
     summary = _summary(source, plan, min(ks[-1], source.classes), class_weights=weights)
@@ -75,7 +99,7 @@ def _tabulate(
 
 
 def _of_independent(source: Source, plan: CalibrationPlan, summary: ScoreSummary) -> ScoreSummary:
-    """The summary of one row of each plant, on which every promise rests."""
+    """The summary of one row of each observation, on which every promise rests."""
     mask = source.one_of_each
     if mask is None:
         return summary
@@ -90,18 +114,18 @@ def sets_by_k(source: Source, plan: CalibrationPlan) -> tuple[Ints, Bools]:
     return measure(source, rules, watched=range(len(rules))).row_by_row()
 
 
-def promised_rules(
+def _promised_rules(
     source: Source, plan: CalibrationPlan, weights: Floats | None
 ) -> list[Thresholds]:
     """``average_k`` with both guarantees and ``coverage`` with probability; with ``weights`` also
     ``class_coverage``.
 
-    Their thresholds are chosen on one photo of each plant, since these guarantees need independent
-    photos, and measured on all photos. Memory grows by two bytes for each of the ``max_size`` best
-    scores of a row.
+    Their thresholds are chosen on one photo of each observation, since these guarantees need
+    independent photos, and measured on all photos. Memory grows by two bytes for each of the
+    ``max_size`` best scores of a row.
     """
     groups = [*_promised_sizes(source, plan), *_promised_coverages(source, plan, weights)]
-    return _measure_groups(source, groups).rules
+    return _measure_groups(source, groups)[0]
 
 
 def _promised_sizes(source: Source, plan: CalibrationPlan) -> Iterator[_RuleGroup]:
@@ -147,29 +171,12 @@ def measure(
 ) -> Measurement:
     """Measure the sets of some rules in one pass; ``watched`` as in :class:`Measurement`."""
     measurement = Measurement(
-        rules, source.classes, watched=watched, plants=source.plants, noise=source.noise
+        rules, source.classes, watched=watched, observations=source.observations, noise=source.noise
     )
     for scores, labels in source.blocks():
         measurement.update(scores, labels)
         advance(len(scores))
     return measurement
-
-
-def table_of(source: Source, plan: CalibrationPlan, rules: Sequence[Thresholds]) -> Table:
-    """The table of the record for a view, from the thresholds of its rules."""
-    return Table(
-        view=source.view,
-        scoring=source.scoring,
-        rows=source.rows,
-        independent=source.independent,
-        made_from=source.made_from,
-        candidates=source.candidates,
-        label_noise=None if source.noise is None else source.noise.noise,
-        min_size=plan.min_size,
-        delta=plan.delta,
-        max_size=min(plan.largest_set, source.classes),
-        rules=tuple(rules),
-    )
 
 
 def _thresholds_of(group: _RuleGroup, counts: Iterable[Counts]) -> Thresholds:
@@ -226,7 +233,7 @@ def _measure_groups(
     groups: Sequence[_RuleGroup],
     *,
     watched: Sequence[int] = (),
-) -> Tabulated:
+) -> _Measured:
     """Measure all rules in one pass; groups without rules get no thresholds."""
     rules = [rule for group in groups for rule in group.rules]
     measurement = measure(source, rules, watched=watched)
@@ -239,7 +246,7 @@ def _measure_groups(
         if group.values
     ]
     sizes, hits = measurement.row_by_row()
-    return Tabulated(source, thresholds, sizes.reshape(-1), hits.reshape(-1))
+    return thresholds, sizes.reshape(-1), hits.reshape(-1)
 
 
 def _refuse_contradiction(measurement: Measurement) -> None:

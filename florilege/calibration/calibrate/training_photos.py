@@ -72,17 +72,17 @@ class PhotoOverlap(NamedTuple):
     def choosing(bundle: Bundle, outputs: SplitOutputs) -> Bools | None:
         """The rows that choose, as a mask; None where all rows choose and calibrate.
 
-        If photos of some plants chose the checkpoint, they choose the scores too, and the plants
+        If photos of some observations chose the checkpoint, they choose the scores too, and those
         that the network has not met calibrate.
         """
-        rows, plants = len(outputs.labels), outputs.plants
+        rows, observations = len(outputs.labels), outputs.observations
         if bundle.has(PHOTOS):
             hashes = parse_file(bundle, PHOTOS, PhotoHashes.from_bytes, _REMEDY)
-            numbers = np.arange(rows) if plants is None else plants
+            numbers = np.arange(rows) if observations is None else observations
             chose = np.isin(numbers, numbers[hashes.chose(outputs.photos)])
             if chose.any() and np.unique(numbers[~chose]).size >= FEWEST_TO_SPLIT // 2:
                 return chose
-        return choosing_rows(plants, rows)
+        return choosing_rows(observations, rows)
 
     def warnings(self, rows: int) -> list[str]:
         """Warnings about figures on these ``rows`` photos, one sentence each."""

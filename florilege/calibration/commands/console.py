@@ -5,29 +5,36 @@ The JSON object of a threshold names each figure once; :data:`_CELLS` names thos
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from florilege.calibration.calibrate import (
+    BundleOutputs,
+    Evaluated,
+    Evaluation,
+    Gate,
+    bundle_outputs,
+    check_comparable,
+    compare_outputs,
+    noisy_labels,
+)
 from florilege.calibration.calibrate.cautions import cautions
-from florilege.calibration.calibrate.evaluate import Evaluated, Evaluation
-from florilege.calibration.calibrate.gate import Gate, compare_outputs
-from florilege.calibration.calibrate.photo_outputs import BundleOutputs
 from florilege.calibration.comparison import Comparison
 from florilege.calibration.monitoring.audit import AuditReport
-from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.operating_point import OperatingPoint
+from florilege.calibration.record import CalibrationRecord, OperatingPoint
 from florilege.calibration.report.diagnostics import Diagnostics, diagnose
 from florilege.calibration.rules import RULES
-from florilege.calibration.rules.label_noise import NoisyLabels
 from florilege.calibration.scores import score_name
+from florilege.calibration.settings import EvaluateCommand
 from florilege.calibration.threshold import threshold_text
 from florilege.calibration.view import View
 from florilege.errors import UsageError, install_hint
 from florilege.files import check_writable
+from florilege.models.output_store import cache_folder
 from florilege.terminal import Titled, new_table, warn
 
 Plain = Mapping[str, Any]
@@ -117,25 +124,35 @@ class EvaluationOutput:
     @classmethod
     def of(
         cls,
-        photos: Callable[[Path], AbstractContextManager[BundleOutputs]],
         bundle: Path,
-        baseline: Path | None,
+        data: str,
+        command: EvaluateCommand,
         limits: Gate | None,
         make_page: PageMaker | None,
-        *,
-        all_rules: bool,
-        noise: Callable[[BundleOutputs], NoisyLabels | None] = lambda _: None,
     ) -> "EvaluationOutput":
-        """Measure a bundle on photos, and compare it with a baseline on the same photos.
-
-        ``noise`` says what is assumed of their labels.
-        """
+        """Measure a bundle on the photos of ``data``, and a baseline on the same photos."""
+        split, device, baseline = command.split, command.device, command.baseline
+        if baseline is not None:
+            gated = limits is not None
+            check_comparable(bundle, baseline, data, split, device=device, gated=gated)
+        photos = partial(
+            bundle_outputs,
+            data=data,
+            split=split,
+            device=device,
+            runtime=command.runtime,
+            cache=cache_folder(command.output_cache),
+            skip_damaged=command.skip_damaged,
+            say=cache(warn),  # two bundles leave out the same photos
+        )
         with photos(bundle) as new:
-            evaluation = Evaluation.of(new, noise(new))
+            classes = new.bundle.classes
+            noise = noisy_labels(command.label_noise, classes, data, new.photos, warn)
+            evaluation = Evaluation.of(new, noise)
             content = evaluation.to_plain()
             for warning in content["warnings"]:
                 warn(warning)
-            tables = _evaluation_tables(content, all_rules=all_rules)
+            tables = _evaluation_tables(content, all_rules=command.all_rules)
             output, older = cls(content, tables), None
             if baseline is not None:
                 with photos(baseline) as old:
@@ -147,7 +164,8 @@ class EvaluationOutput:
                 if limits is not None:
                     output.failures = limits.reasons(comparisons[0])
                     content["gate"] = {"passed": not output.failures, "why": output.failures}
-                tables.append(_comparison_table(comparisons, baseline, all_rules=all_rules))
+                everything = command.all_rules
+                tables.append(_comparison_table(comparisons, baseline, all_rules=everything))
             if make_page is not None:
                 output.page = make_page(new, evaluation, older)
         return output
@@ -177,8 +195,10 @@ def _evaluation_tables(content: Plain, *, all_rules: bool) -> list[Titled]:
 
 def _photos(content: Plain) -> str:
     """Such as ``1,000 photos of 250 plants``; omits plants if each has one photo or is unknown."""
-    rows, plants = content["rows"], content["observations"]
-    return f"{rows:,} photos" + ("" if plants in (None, rows) else f" of {plants:,} plants")
+    rows, observations = content["rows"], content["observations"]
+    return f"{rows:,} photos" + (
+        "" if observations in (None, rows) else f" of {observations:,} plants"
+    )
 
 
 def _lists_tables(content: Plain) -> list[Titled]:

@@ -35,9 +35,9 @@ ROWS_AT_ONCE = 1024
 class _Capital:
     """The total capital of several players with different bets and equal starting capital.
 
-    Rows may come in clusters of dependent rows, such as the photos of one plant. With clusters of
-    up to ``cluster_size`` rows, each gain is replaced by its root of that degree: by Hölder's
-    inequality the product of a cluster's roots is at most 1 on average if each gain is.
+    Rows may come in clusters of dependent rows, such as the photos of one observation. With
+    clusters of up to ``cluster_size`` rows, each gain is replaced by its root of that degree: by
+    Hölder's inequality the product of a cluster's roots is at most 1 on average if each gain is.
 
     ``rows`` were played so far, ``logs`` are of the capital of each player in the game.
     """

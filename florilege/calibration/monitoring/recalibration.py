@@ -22,17 +22,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
-from florilege.calibration.calibrate.score_sources import Source
-from florilege.calibration.calibrate.threshold_tables import promised_rules, table_of, tabulate
+from florilege.calibration.calibrate import Source, tabulate
 from florilege.calibration.monitoring.score_log import ScoreLog, Scorer, open_score_log
-from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record import TRAFFIC, CalibrationRecord, Origin, Table
 from florilege.calibration.record.record_file import read_card_files, read_record, updated_files
-from florilege.calibration.record.schema import TRAFFIC, Origin, Table
 from florilege.calibration.rejection.rejection_rule import RejectionRule
-from florilege.calibration.rules import class_weights
-from florilege.calibration.rules.score_summary import ScoreSummary
+from florilege.calibration.rules import ScoreSummary, class_weights
 from florilege.calibration.scores import DistributionOf
+from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.threshold import threshold_text
 from florilege.calibration.view import PLAIN, Scoring, View
 from florilege.errors import DataError
@@ -297,5 +294,4 @@ def _table(traffic: Traffic, rows: int, images: int, settings: CalibrationPlan) 
     )
     ks = settings.grid if images == 1 else settings.compared
     weights = class_weights(record.class_counts, record.macro_weight)
-    rules = tabulate(source, settings, ks, weights=weights).rules
-    return table_of(source, settings, [*rules, *promised_rules(source, settings, weights)])
+    return tabulate(source, settings, ks, weights=weights).table

@@ -15,8 +15,7 @@ from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import Z95, mean_interval, wilson
 from florilege.calibration.record.schema import Counts, Origin, Table
 from florilege.calibration.record.statement import statement
-from florilege.calibration.rules import RULES
-from florilege.calibration.rules.label_noise import LabelNoise
+from florilege.calibration.rules import RULES, LabelNoise
 from florilege.calibration.sets import Floats, SetRule, size_bounds
 from florilege.calibration.view import Setting
 
@@ -85,7 +84,7 @@ def row_of(counts: Counts, rows: int, noise: LabelNoise | None, bounds: tuple[in
     )
 
 
-def label_hits(counts: Counts) -> int:
+def _label_hits(counts: Counts) -> int:
     """How many sets hold the label, right or wrong."""
     return sum(counts.sizes) - sum(counts.misses)
 
@@ -97,14 +96,14 @@ def mean_chance(counts: Counts) -> float:
 
 def hit_rate(counts: Counts, noise: LabelNoise | None) -> float:
     """Share of sets with the true class."""
-    share = label_hits(counts) / sum(counts.sizes)
+    share = _label_hits(counts) / sum(counts.sizes)
     return share if noise is None else noise.corrected(share, mean_chance(counts))
 
 
 def _hits(counts: Counts, effective: float, noise: LabelNoise | None) -> dict[str, Any]:
     """The fields of a row that need labels, corrected for wrong ones if there are any."""
     rate = hit_rate(counts, noise)
-    low, high = wilson(label_hits(counts), sum(counts.sizes), effective=effective)
+    low, high = wilson(_label_hits(counts), sum(counts.sizes), effective=effective)
     pairs = zip_longest(counts.sizes, counts.misses, fillvalue=0)
     histogram = [sets - lack for sets, lack in pairs]
     if noise is not None:
@@ -181,7 +180,7 @@ class OperatingPoint(SetRule):
             self.evidence,
             delta=self.delta,
             macro_weight=self.macro_weight,
-            label_hits=label_hits(self.counts) if labelled else None,
+            label_hits=_label_hits(self.counts) if labelled else None,
             chance=mean_chance(self.counts),
         )
 
@@ -233,7 +232,7 @@ class OperatingPoint(SetRule):
         """How often sets of about this size held the true class; None where there was none.
 
         Sets of 9 classes and more share a bin with sizes up to half larger. The interval
-        allows for several photos of one plant as that of the whole hit rate does.
+        allows for several photos of one observation as that of the whole hit rate does.
         """
         index = int(np.searchsorted(np.asarray(self.size_bins), size, side="right")) - 1
         if index >= len(self.row.hit_histogram) or not self.row.size_histogram[index]:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from florilege.calibration.certificate import Evidence
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.measurement import ShotGroup
+from florilege.calibration.record.measurement import ShotGroup
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint, hit_rate
 from florilege.calibration.record.schema import (
     SCHEMA_VERSION,
@@ -208,8 +208,7 @@ class CalibrationRecord:
         Raises:
             NotCalibrated: There is no such threshold; ``allowed`` holds the calibrated values.
         """
-        key = _TableKey(view, setting.rule, setting.guarantee)
-        point = self._points.get((key, setting.value))
+        point = self._points.get((view, setting))
         if point is not None:
             return point
         special = setting.guarantee if setting.guarantee != usual_guarantee(setting.rule) else None
@@ -226,13 +225,8 @@ class CalibrationRecord:
         Raises:
             NotCalibrated: Not even the plain view has such a threshold.
         """
-        for near in view.nearest():
-            point = self._points.get(
-                (_TableKey(near, setting.rule, setting.guarantee), setting.value)
-            )
-            if point is not None:
-                return point
-        return self.point(PLAIN, setting)
+        near = (near for near in view.nearest() if (near, setting) in self._points)
+        return self.point(next(near, PLAIN), setting)
 
     def requested_points(self, view: View = PLAIN) -> list[OperatingPoint]:
         """The thresholds of :attr:`rules` for a view, at the values last requested."""
@@ -297,15 +291,16 @@ class CalibrationRecord:
         return {region.name: region for region in self.lists}
 
     @cached_property
-    def _points(self) -> dict[tuple[_TableKey, float], OperatingPoint]:
-        points = dict[tuple[_TableKey, float], OperatingPoint]()
+    def _points(self) -> dict[tuple[View, Setting], OperatingPoint]:
+        points = dict[tuple[View, Setting], OperatingPoint]()
         for key, served in self.served.items():
             weights = self._weights
             if key.view.list is not None:
                 classes = np.array(self._lists[key.view.list].classes)
                 weights = class_weights(np.array(self.class_counts)[classes], self.macro_weight)
             for index, value in enumerate(served.thresholds.values):
-                points.setdefault((key, value), self._point(served, index, weights))
+                setting = Setting(key.rule, value, key.guarantee)
+                points.setdefault((key.view, setting), self._point(served, index, weights))
         return points
 
     def _requested(
@@ -313,7 +308,7 @@ class CalibrationRecord:
     ) -> list[OperatingPoint]:
         values = {"k": sorted(self.asked_k), "coverage": sorted(self.asked_coverage)}
         requested = (
-            (_TableKey(view, rule, guarantee), value)
+            (view, Setting(rule, value, guarantee))
             for rule, guarantee in rules
             for value in values[RULES[rule].asks]
         )

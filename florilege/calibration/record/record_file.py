@@ -54,7 +54,7 @@ def calibrated_runtimes(bundle: Bundle) -> list[RuntimeName]:
     return [runtime for runtime, file in CALIBRATIONS.items() if bundle.has(file)]
 
 
-def parse_record(bundle: Bundle, runtime: RuntimeName | None = None) -> CalibrationRecord:
+def _parse_record(bundle: Bundle, runtime: RuntimeName | None = None) -> CalibrationRecord:
     """Read a calibration like :func:`read_record`, without checking that it is of the network."""
     name = CALIBRATIONS[runtime or calibrated_runtimes(bundle)[-1]]
     try:
@@ -76,7 +76,7 @@ def read_record(bundle: Bundle, runtime: RuntimeName | None = None) -> Calibrati
             f"{bundle.path} is not calibrated{target}: "
             f"run `florilege calibrate {bundle.path} --data DATA{flag}`"
         )
-    record = parse_record(bundle, runtime)
+    record = _parse_record(bundle, runtime)
     model = (len(bundle.classes), bundle.manifest.files[MODEL])
     if (record.classes, record.measured.model_sha256) != model or record.head not in bundle.heads:
         raise BundleError(
@@ -286,7 +286,7 @@ def _calibration(bundle: Bundle) -> dict[str, Any] | None:
     """The served head and scores, and the thresholds of each rule by K or coverage."""
     if not bundle.has(CALIBRATION):
         return None
-    record = parse_record(bundle)
+    record = _parse_record(bundle)
     return {
         **{name: getattr(record, name) for name in _SERVED},
         **{name: getattr(record.measured, name) for name in MEASURED},
@@ -332,7 +332,7 @@ def _changes(key: str, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> list
 def _average_k(bundle: Bundle) -> dict[float, float | None]:
     if not bundle.has(CALIBRATION):
         return {}
-    record = parse_record(bundle)
+    record = _parse_record(bundle)
     return {
         k: record.point(PLAIN, record.setting("average_k", k)).lambda_val
         for k in record.values("average_k")

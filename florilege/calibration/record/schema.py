@@ -10,8 +10,7 @@ import numpy as np
 
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.photo_groups import MadeFrom
-from florilege.calibration.rules import RULES
-from florilege.calibration.rules.label_noise import LabelNoise
+from florilege.calibration.rules import RULES, LabelNoise
 from florilege.calibration.sets import Floats
 from florilege.calibration.view import Scoring, View
 from florilege.errors import BundleError
@@ -36,7 +35,8 @@ class Origin:
         runtime: The runtime of the network.
         precision: Its numeric precision.
         decoder: Version of the decoder that read the photos; 1 ignored their colour profiles.
-        observations: Number of plants that these photos show; None where the data do not name them.
+        observations: Number of observations that these photos show; None where the data do not name
+            them.
         train_photos: How many of these photos also trained the network; None where the bundle lacks
             the hashes of its photos.
         near_copies: How many of those are here in other bytes, resized, re-encoded or cropped; None

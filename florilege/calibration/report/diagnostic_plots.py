@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from florilege.calibration.intervals import effective_by, wilson
-from florilege.calibration.record.operating_point import Row
+from florilege.calibration.record import Row
 from florilege.calibration.report.diagnostics import Reliability
 from florilege.calibration.report.html_page import (
     BLUE,
@@ -96,12 +96,12 @@ def sizes_of_hits(sizes: Ints, hits: Bools) -> Figure:
 
 
 @mpl.rc_context(STYLE)
-def hits_of_sizes(sizes: Ints, hits: Bools, plants: Ints | None = None) -> Figure:
+def hits_of_sizes(sizes: Ints, hits: Bools, observations: Ints | None = None) -> Figure:
     """Hit rate of sets of each size, with 95 % intervals."""
     figure, axes = panel("classes in the set", "sets with the right class")
     bars = _size_bars(sizes)
     hit_counts, photos = _counts(bars, hits), _counts(bars, np.ones_like(hits))
-    effective = effective_by(bars.places, hits, plants, groups=len(bars.names))
+    effective = effective_by(bars.places, hits, observations, groups=len(bars.names))
     _plot_rates(axes, np.arange(len(bars.names)), hit_counts, photos, effective)
     axes.axhline(hits.mean(), color=INK, linewidth=1, linestyle=":", label="all photos")
     _name_bars(axes, bars)

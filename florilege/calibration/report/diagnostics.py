@@ -5,12 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from florilege.calibration.calibrate.photo_outputs import SplitOutputs
+from florilege.calibration.calibrate import SplitOutputs
 from florilege.calibration.calibrate.threshold_tables import measured_row
 from florilege.calibration.intervals import effective_by
-from florilege.calibration.measurement import Measurement
-from florilege.calibration.record.operating_point import OperatingPoint, Row
-from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record import CalibrationRecord, Measurement, OperatingPoint, Row
 from florilege.calibration.sets import Bools, Floats, Ints, best_class
 from florilege.calibration.view import PLAIN
 from florilege.terminal import progress
@@ -78,13 +76,13 @@ def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
     """Measure every photo in one pass over blocks; memory does not grow with rows times classes."""
     rules = [(rule, k) for rule in ("average_k", "top_k") for k in record.values(rule)]
     points = [record.point(PLAIN, record.setting(rule, k)) for rule, k in rules]
-    point, ks, plants = (
+    point, ks, observations = (
         record.point(PLAIN, record.setting("average_k")),
         record.values("average_k"),
-        outputs.plants,
+        outputs.observations,
     )
     watched = [ks.index(point.row.value)]
-    measurement = Measurement(points, record.classes, watched=watched, plants=plants)
+    measurement = Measurement(points, record.classes, watched=watched, observations=observations)
     binned, best_scores, best_true = np.zeros((3, _SCORE_BINS)), list[Floats](), list[Bools]()
     pairs, labels_of_pairs = list[Ints](), list[Ints]()
     with progress(len(outputs.labels), "computing diagnostics") as advance:
@@ -106,7 +104,7 @@ def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
     kind = record.score_kind
     figures = [measured_row(measurement, index, k, kind) for index, (_, k) in enumerate(rules)]
     best_score, is_true = np.concatenate(best_scores), np.concatenate(best_true)
-    effective = effective_by(_bins(best_score), is_true, plants, groups=_SCORE_BINS)
+    effective = effective_by(_bins(best_score), is_true, observations, groups=_SCORE_BINS)
     return Diagnostics(
         average_k=tuple(figures[: len(ks)]),
         top_k=tuple(figures[len(ks) :]),

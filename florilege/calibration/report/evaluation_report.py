@@ -10,12 +10,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from PIL import Image
 
-from florilege.calibration.calibrate.evaluate import Evaluation
-from florilege.calibration.calibrate.photo_outputs import BundleOutputs
-from florilege.calibration.measurement import measure_by_shots
+from florilege.calibration.calibrate import BundleOutputs, Evaluation
 from florilege.calibration.metrics import shot_groups
-from florilege.calibration.record.operating_point import Row
-from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record import CalibrationRecord, Row, measure_by_shots
 from florilege.calibration.report import diagnostic_plots as charts
 from florilege.calibration.report.diagnostics import Diagnostics, LargeSet, diagnose
 from florilege.calibration.report.html_page import (
@@ -149,7 +146,7 @@ def _sizes(content: _ReportContent) -> Iterator[Markup]:
             f"at most {int(np.median(sizes)):,}, the largest {int(sizes.max()):,}.",
         ),
         drawing(
-            charts.hits_of_sizes(sizes, hits, content.measured.outputs.plants),
+            charts.hits_of_sizes(sizes, hits, content.measured.outputs.observations),
             "How often sets of each size hold the right class, with 95 % intervals: "
             f"sets of one class {small}, larger ones {large}.",
         ),
@@ -186,8 +183,12 @@ def _shots(content: _ReportContent) -> Iterator[Markup]:
         yield words("The bundle does not say how many training photos each class has.")
         return
     counts = np.array(record.class_counts)
-    sizes, hits, plants = diagnostics.sizes, diagnostics.hits, content.measured.outputs.plants
-    groups = measure_by_shots(sizes, hits, content.labels, counts, plants=plants)
+    sizes, hits, observations = (
+        diagnostics.sizes,
+        diagnostics.hits,
+        content.measured.outputs.observations,
+    )
+    groups = measure_by_shots(sizes, hits, content.labels, counts, observations=observations)
     among = {name: mask[content.labels] for name, mask in shot_groups(counts).items()}
     present = {group.name: among[group.name] for group in groups}
     cells = []

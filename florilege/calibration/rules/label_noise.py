@@ -183,9 +183,9 @@ class NoisyLabels:
     def together(self) -> "NoisyLabels":
         """The same for groups of photos that have one label.
 
-        Wrong labels of single photos rarely agree, those of whole plants always do. So a share of 0
-        to the rate of single photos is wrong: none is allowed for, which makes sets larger, and the
-        interval of a hit rate allows for all.
+        Wrong labels of single photos rarely agree, those of whole observations always do. So a
+        share of 0 to the rate of single photos is wrong: none is allowed for, which makes sets
+        larger, and the interval of a hit rate allows for all.
         """
         noise = replace(self.noise, low=0.0, rate=0.0)
         return replace(self, noise=noise)
@@ -315,7 +315,7 @@ class NoisyCoverage:
             arXiv 2110.01052.
         """
         share, rate = delta / candidates, self._labels.noise.low
-        chance = highest_mean(self._chances(), log(1 / (_CHANCE_SHARE * share)) / self._rows)
+        chance = _highest_mean(self._chances(), log(1 / (_CHANCE_SHARE * share)) / self._rows)
         bounds = (1 - rate) * (1 - float(coverage)) + rate * (1 - chance)
         misses = self._misses()
         # Of thresholds with equally many misses the lowest has the lowest bound: if it passes, all
@@ -341,11 +341,11 @@ class NoisyCoverage:
         return float(self._ascending[index]) if index >= 0 else 0.0
 
 
-def highest_mean(means: Floats, limit: float) -> Floats:
+def _highest_mean(means: Floats, limit: float) -> Floats:
     """The largest true means of values in [0, 1] whose divergence from these is within a limit.
 
     Example:
-        >>> highest_mean(np.array([0.0, 0.5, 1.0]), 0.01).round(3)
+        >>> _highest_mean(np.array([0.0, 0.5, 1.0]), 0.01).round(3)
         array([0.01, 0.57, 1.  ])
     """
     low, high = means, np.ones_like(means)

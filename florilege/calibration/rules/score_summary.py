@@ -47,7 +47,7 @@ class ScoreSummary:
         class_weights: Factor of each class's score, shape ``(classes,)``, or None.
         max_size: The largest set, for guaranteed mean sizes; others are then not available.
         candidates: How many scores these rows chose among; every promise allows for it. It also
-            needs independent rows, so one of each plant, see
+            needs independent rows, so one of each observation, see
             :func:`florilege.calibration.photo_groups.one_of_each`.
         noise: The assumption about wrong labels, which :meth:`coverage` allows for; None where the
             labels are taken as they are.

@@ -6,9 +6,14 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
-from florilege.calibration.calibrate.gate import agreement, compare_outputs, differences
-from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of
+from florilege.calibration.calibrate import (
+    BundleOutputs,
+    agreement,
+    calibrate_bundle,
+    compare_outputs,
+    differences,
+    outputs_of,
+)
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rejection.rejection_rule import DEFAULT_SHARE

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from florilege.calibration.record.record import CalibrationRecord, Served
+from florilege.calibration.record import CalibrationRecord, Served
 from florilege.calibration.rules import RULES, usual_guarantee
 from florilege.calibration.view import Setting, View
 from florilege.hooks import MARKER

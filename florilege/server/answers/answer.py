@@ -10,18 +10,17 @@ from numpy.typing import NDArray
 
 from florilege.calibration.certificate import Reason
 from florilege.calibration.marginals import LARGEST_K, top_k_marginals
-from florilege.calibration.record.operating_point import OperatingPoint
-from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record import CalibrationRecord, OperatingPoint
 from florilege.calibration.record.statement import statement
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.scores import logits_among
 from florilege.calibration.view import Indices, View
 from florilege.models.classes import ClassInfo
 from florilege.server import schemas
-from florilege.server.answers.class_list import TaxonTable
+from florilege.server.answers.class_list import TaxonTable, fallback_chain
 from florilege.server.answers.dial import BELOW, dial
 from florilege.server.answers.plan import Plan
-from florilege.server.answers.query import IdentifyQuery, fallback_chain
+from florilege.server.answers.query import IdentifyQuery
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -41,7 +40,7 @@ def answer(
     answer_id: str,
     none_of_these: bool | None = None,
 ) -> tuple[schemas.Answer, Mask]:
-    """The prediction set of one organism, on one or several photos, and its mask, ``(classes,)``.
+    """The prediction set of one observation, of one photo or more, with its mask, ``(classes,)``.
 
     ``rejection`` is the verdict of `judge`; ``none_of_these`` says whether the set holds "none of
     these", None if unknown.
@@ -89,7 +88,7 @@ def answer(
 
 @dataclass(frozen=True, kw_only=True)
 class _Selection:
-    """The set of one organism among the classes that are scored."""
+    """The set of one observation among the classes that are scored."""
 
     point: OperatingPoint
     fits: bool  # whether its threshold is for this view, and for exactly these classes
@@ -112,9 +111,7 @@ def _draw(
     accepted: bool,
 ) -> _Selection:
     """Score the classes of a plan and compare them with the threshold for its view."""
-    point, restriction, classes = record.nearest_point(view, plan.setting), plan.restriction, None
-    if plan.query.reject and record.rejection is not None:
-        point = point.rejecting()  # which promises less
+    point, restriction, classes = plan.point(record, view), plan.restriction, None
     fits = point.table.view == view and (restriction is None or view.list is not None)
     head_logits = logits[point.table.scoring.head]
     if restriction is not None:

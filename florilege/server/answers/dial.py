@@ -7,8 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.record.operating_point import OperatingPoint
-from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record import CalibrationRecord, OperatingPoint
 from florilege.server.schemas import Stop
 
 LARGEST_SET: Final = 75

@@ -69,7 +69,7 @@ class Pipeline:
     budget: PixelBudget = field(default_factory=PixelBudget)  # limits what is decoded at once
 
     def __call__(self, photos: Sequence[bytes], query: IdentifyQuery, answer_id: str) -> Outcome:
-        """The prediction set of one organism, from its encoded pictures, at least one."""
+        """The prediction set of one observation, from its encoded pictures, at least one."""
         plan = self.plan(query)
         return self.decide(self.all_outputs(photos), plan, answer_id)
 
@@ -112,7 +112,7 @@ class Pipeline:
         *,
         stages: StageTimes | None = None,
     ) -> Outcome:
-        """The prediction set of one organism, from the `outputs` of its pictures, at least one."""
+        """The prediction set of one observation, from the `outputs` of its pictures."""
         started, query = perf_counter(), plan.query
         heads = rows[0].logits
         logits = {head: np.concatenate([row.logits[head] for row in rows]) for head in heads}

@@ -1,4 +1,8 @@
-"""What a query asks, resolved once: which classes, which place, which setting."""
+"""What a query asks, resolved once: which classes, which place, which setting.
+
+:class:`ClassLists` and :class:`PlaceWeights` are what a bundle offers, :class:`Restriction` and
+:class:`PlaceEffect` what a query takes of it, and :func:`resolve` makes a :class:`Plan` of both.
+"""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -9,8 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.record.operating_point import NotCalibrated
-from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record import CalibrationRecord, NotCalibrated, OperatingPoint
 from florilege.calibration.rules import RULES
 from florilege.calibration.view import PLAIN, Setting, View
 from florilege.errors import KnownNames, nearest
@@ -78,7 +81,7 @@ class PlaceWeights:
                 "this model has no table of occurrences, so no place can be given: its operator "
                 "adds one with `florilege calibrate --occurrences`"
             )
-        return self._effect(Place(_region(query, self.occurrences), _month(query)))
+        return self._effect(_place(query, self.occurrences))
 
     @cached_property
     def _effect(self) -> Callable[[Place], PlaceEffect]:
@@ -99,30 +102,29 @@ def _effect_of(occurrences: Occurrences, strength: float, place: Place) -> Place
     return effect._replace(kind=place.kind, lift=strength * occurrences.log_lift(place))
 
 
-def _region(query: IdentifyQuery, occurrences: Occurrences) -> str:
-    """The region that a query names; a `Problem` if it names no place or two."""
-    corner = (query.latitude, query.longitude)
-    if query.region is not None and corner == (None, None):
-        return query.region
-    if query.region is not None or query.latitude is None or query.longitude is None:
+def _place(query: IdentifyQuery, occurrences: Occurrences) -> Place:
+    """The place that a query names; a `Problem` if it names none or two, or an invalid date."""
+    corner = _corner(query, occurrences)
+    if query.date is not None and query.month is not None:
+        raise _invalid("give month or date, not both")
+    try:
+        month = query.month or ALL_MONTHS if query.date is None else month_of(query.date)
+    except ValueError as error:
+        raise _invalid(f"date: {error}") from error
+    return Place(cell_name(*corner) if corner else query.region or "", month)
+
+
+def _corner(query: IdentifyQuery, occurrences: Occurrences) -> tuple[float, float, float] | None:
+    """Latitude, longitude, and the size of a cell; None where a region is named."""
+    latitude, longitude, degrees = query.latitude, query.longitude, occurrences.cell_degrees
+    if query.region is not None and latitude is None and longitude is None:
+        return None
+    if query.region is not None or latitude is None or longitude is None:
         raise _invalid("give region, or both latitude and longitude")
-    degrees = occurrences.cell_degrees
     if degrees is None:
         names = ", ".join(occurrences.regions[:10])
         raise _invalid(f"this model knows named regions, no grid: give region, such as {names}")
-    return cell_name(query.latitude, query.longitude, degrees)
-
-
-def _month(query: IdentifyQuery) -> int:
-    """The month that a query names, or ALL_MONTHS; a `Problem` if its date is invalid."""
-    if query.date is None:
-        return query.month or ALL_MONTHS
-    if query.month is not None:
-        raise _invalid("give month or date, not both")
-    try:
-        return month_of(query.date)
-    except ValueError as error:
-        raise _invalid(f"date: {error}") from error
+    return latitude, longitude, degrees
 
 
 def _invalid(detail: str) -> Problem:
@@ -283,6 +285,11 @@ class Plan:
         """What is known beside so many photos; without a list, if none was calibrated for it."""
         listed = None if self.restriction is None else self.restriction.calibrated_as
         return View(photos=photos, list=listed, place=self.effect.kind)
+
+    def point(self, record: CalibrationRecord, view: View) -> OperatingPoint:
+        """The threshold for a view, which promises less where suspect photos are rejected."""
+        point = record.nearest_point(view, self.setting)
+        return point.rejecting() if self.query.reject and record.rejection is not None else point
 
 
 def resolve(

@@ -18,7 +18,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.monitoring.monitor import WATCHED, Expected, Monitor, expected_of
+from florilege.calibration.drift import WATCHED, Expected, Monitor, expected_of
 from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.schema import TRAFFIC

@@ -7,9 +7,7 @@ from typing import get_args
 from pydantic import Field
 
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.record.operating_point import OperatingPoint
-from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.record.schema import Selection
+from florilege.calibration.record import CalibrationRecord, OperatingPoint, Selection
 from florilege.calibration.rules import RuleName
 from florilege.calibration.view import Setting, View
 from florilege.models.images import ACCEPTED

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from florilege.calibration.calibrate.calibration_settings import TEMPERATURES
 from florilege.calibration.intervals import effective_rows
-from florilege.calibration.photo_groups import plants_of
+from florilege.calibration.photo_groups import observation_numbers
+from florilege.calibration.settings import TEMPERATURES
 from florilege.errors import UsageError
 from florilege.models.heads import CosineHead, by_head, exact_float32
 from florilege.terminal import progress
@@ -317,7 +317,7 @@ def choose(candidates: Sequence[Candidate], val: Features) -> tuple[int, bool]:
 def _clearly_more(gain: Floats, val: Features) -> bool:
     """Whether the mean of paired differences, ``(rows,)``, exceeds its standard error."""
     observations = val.split.observations
-    plants = None if observations is None else plants_of(observations)
+    plants = None if observations is None else observation_numbers(observations)
     if len(gain) < 2:
         return False
     error = gain.std(ddof=1) / np.sqrt(effective_rows(gain, plants))

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 import typer.main
 
-from florilege.calibration.calibrate.calibration_settings import (
+from florilege.calibration.cli import app
+from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
+from florilege.calibration.settings import (
     GRID_END,
     CalibrationPlan,
     CalibrationSettings,
 )
-from florilege.calibration.cli import app
-from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
 
 STEPS = 10 * GRID_END - 9
 

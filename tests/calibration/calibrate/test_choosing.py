@@ -116,8 +116,8 @@ def test_photos_that_all_chose_the_checkpoint_are_counted_or_promise_nothing(fol
 
 
 def test_thresholds_are_those_of_the_rows_that_did_not_choose() -> None:
-    from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
     from florilege.calibration.calibrate.fit import fit_record
+    from florilege.calibration.settings import CalibrationPlan
 
     logits, labels = sample_logits()
     choosing = np.arange(ROWS) % 5 == 0

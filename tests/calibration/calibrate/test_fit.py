@@ -166,7 +166,7 @@ def test_another_shape_is_refused(record: CalibrationRecord, shape: tuple[int, .
 def test_the_interval_of_the_choice_reaches_down_to_its_hit_rate_on_other_photos(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(choice, "choose", lambda _hits, *, plants: (0, 0.1))
+    monkeypatch.setattr(choice, "choose", lambda _hits, *, observations: (0, 0.1))
     selection = fitted_plants().selection
     assert selection.honest_ci95[0] == selection.honest_hit_rate < selection.hit_rate
     assert selection.honest_hit_rate < 0.2

@@ -178,7 +178,7 @@ def test_a_comparison_knows_what_chose_each_threshold_and_which_photos_are_of_on
         bundle_outputs(folder / "bad", data, "test") as new,
         bundle_outputs(folder / "good", data, "test") as old,
     ):
-        new.outputs.observations = [f"plant {row // 4}" for row in range(rows)]
+        new.outputs.observations = np.arange(rows) // 4
         compare_outputs(new, old)
         (logits,), labels = next(iter(new.outputs.blocks(new.record.head)))
         values = new.record.scores(logits)
@@ -187,7 +187,7 @@ def test_a_comparison_knows_what_chose_each_threshold_and_which_photos_are_of_on
     assert fixes["coverage coverage=0.9"] == fixes["class_coverage coverage=0.95"] == "hits"
     assert fixes["top_k k=2"] is None
     options = calls["average_k k=3"]
-    assert options["plants"].tolist() == [row // 4 for row in range(rows)]
+    assert options["observations"].tolist() == [row // 4 for row in range(rows)]
     assert options["data_sha256"] == new.outputs.data_sha256
     assert [each.data_sha256 for each in options["thresholds"]] == [
         each.record.measured.data_sha256 for each in (old, new)

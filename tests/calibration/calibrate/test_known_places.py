@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.choice import STRENGTHS
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.score_sources import PhotoPlaces, read_occurrences
@@ -16,6 +15,7 @@ from florilege.calibration.certificate import Reason
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import EXPONENTS
+from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import View
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, ClassTable

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from florilege.calibration.calibrate import fit
 from florilege.calibration.calibrate import photo_outputs as outputs_module
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
-from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.cautions import FEW_LISTED, cautions
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
@@ -23,6 +22,7 @@ from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import ScoreKind
+from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import Scoring, View
 from florilege.errors import DataError
 from florilege.models.bundle import open_bundle
@@ -170,8 +170,8 @@ def test_photos_of_a_list_keep_their_plants() -> None:
     outputs = scoring_of({"a": logits}, labels, observations=plants)
     source = listed_source(outputs, ALPS)
     expected = [row // 5 for row, label in enumerate(labels) if label in ALPS.classes]
-    assert source.plants is not None
-    assert source.plants.tolist() == expected
+    assert source.observations is not None
+    assert source.observations.tolist() == expected
     assert (source.rows, source.classes) == (len(expected), len(ALPS.classes))
 
 
@@ -206,7 +206,7 @@ def test_the_mean_size_on_fresh_photos_of_the_list_is_k_within_its_error() -> No
         source = listed_source(scoring, region)
         [row] = [
             rule.counts[0]
-            for rule in tabulate(source, plan, plan.ks).rules
+            for rule in tabulate(source, plan, plan.ks).table.rules
             if rule.rule == "average_k"
         ]
         values, _ = among(np.log(fresh.scores).astype(np.float32), fresh.labels, region)

@@ -11,22 +11,22 @@ import numpy as np
 import pytest
 
 import florilege.calibration.sets
-from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import (
     NO_SCORE,
+    _promised_rules,
     measured_row,
-    promised_rules,
     tabulate,
 )
 from florilege.calibration.guarantees import THRESHOLDS, BestOfRows, Guarantee, _means_are_below
-from florilege.calibration.measurement import Measurement
+from florilege.calibration.record.measurement import Measurement
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Thresholds
 from florilege.calibration.rules import RULES, calibrate
 from florilege.calibration.scores import scores
 from florilege.calibration.sets import Bools, Floats, Ints, SetRule
+from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import PLAIN, Scoring, Setting, View
 from florilege.errors import BundleError
 from tests.calibration.estimates import hits_of
@@ -254,7 +254,7 @@ def test_memory_does_not_grow_with_the_classes() -> None:
         source = Source(blocks=blocks, rows=4000, classes=classes, scoring=scoring)
         plan = CalibrationPlan(classes=classes, ks=(3.0,), coverages=())
         tracemalloc.start()
-        promised_rules(source, plan, np.ones(classes))
+        _promised_rules(source, plan, np.ones(classes))
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most
@@ -293,8 +293,8 @@ def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
         scoring = Scoring(head="h", score_kind="softmax")
         blocks = [(values, labels)]
         source = Source(blocks=lambda: iter(blocks), rows=ROWS, classes=CLASSES, scoring=scoring)
-        rules = tabulate(source, plan, plan.grid, weights=np.arange(1.0, CLASSES + 1))
-        return rules.rules + promised_rules(source, plan, np.ones(CLASSES))
+        weights = np.arange(1.0, CLASSES + 1)
+        return list(tabulate(source, plan, plan.grid, weights=weights).table.rules)
 
     blind, seeing = thresholds(None), thresholds(sample_logits()[1])
     assert len(blind) == 2 + sum(spec.asks == "k" for spec in RULES.values())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.calibration.monitoring.monitor import (
+from florilege.calibration.drift import (
     CLEAR_AFTER,
     Alarm,
     Expected,

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.drift import Monitor, expected_of
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.monitoring.monitor import Monitor, expected_of
 from florilege.calibration.monitoring.recalibration import FEWEST_REQUESTS, recalibrate_bundle
 from florilege.calibration.monitoring.score_log import Scorer
 from florilege.calibration.record.operating_point import NotCalibrated

@@ -14,13 +14,14 @@ import pytest
 from numpy.typing import NDArray
 from typer.testing import Result
 
+import florilege.calibration.commands.console as console
 import florilege.calibration.commands.threshold_commands as threshold_commands
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
-from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.evaluate import Evaluation
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
 from florilege.calibration.report.evaluation_report import SECTIONS, evaluation_report
+from florilege.calibration.settings import CalibrationPlan
 from florilege.data.dataset import Split
 from florilege.errors import GateFailed
 from florilege.models.bundle import replace_files
@@ -227,7 +228,7 @@ VERBS = pytest.mark.parametrize("verb", ["calibrate", "evaluate"])
 def test_a_page_that_cannot_be_made_or_written_is_refused_before_any_photo_is_scored(
     bundle: Path, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    monkeypatch.setattr(threshold_commands, "bundle_outputs", None)
+    monkeypatch.setattr(console, "bundle_outputs", None)
     monkeypatch.setattr(threshold_commands, "calibrate_bundle", None)
 
     def refused(page: Path) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from florilege.calibration.intervals import score_interval
-from florilege.calibration.measurement import Measurement
+from florilege.calibration.record.measurement import Measurement
 from florilege.calibration.rules import class_weights
 from florilege.calibration.rules.label_noise import LabelNoise, NoiseKind, NoisyLabels
 from florilege.calibration.sets import SetRule

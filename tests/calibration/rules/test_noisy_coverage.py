@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.rules.label_noise import LEVEL, World, simulated, world
-from florilege.calibration.conformal import largest_expected_miss
+from florilege.calibration.conformal import _largest_expected_miss
 from florilege.calibration.guarantees import THRESHOLDS
 from florilege.calibration.rules import class_weights
 from florilege.calibration.rules.label_noise import (
@@ -19,7 +19,7 @@ from florilege.calibration.rules.label_noise import (
     NoiseKind,
     NoisyCoverage,
     NoisyLabels,
-    highest_mean,
+    _highest_mean,
 )
 from florilege.calibration.rules.score_summary import ScoreSummary
 from tests.calibration.rules.test_label_noise import COUNTS, EVERYONE, GENERA, noisy, replaced
@@ -88,7 +88,7 @@ def test_the_threshold_with_probability_is_the_last_that_passes_every_test(
     expected, ascending = 0.0, THRESHOLDS[:2000][::-1]
     counted = [counts(sample.scores, labels, groups, threshold) for threshold in ascending]
     chances = np.array([chance for _, chance in counted])
-    highest = highest_mean(chances, np.log(1 / (0.1 * delta)) / 90)
+    highest = _highest_mean(chances, np.log(1 / (0.1 * delta)) / 90)
     for threshold, (misses, _), most in zip(ascending, counted, highest, strict=True):
         bound = (1 - rate) * (1 - level) + rate * (1 - most)
         at_most = sum(comb(90, k) * bound**k * (1 - bound) ** (90 - k) for k in range(misses + 1))
@@ -193,7 +193,7 @@ def test_the_room_for_candidates_is_that_of_photos_with_right_labels() -> None:
         counted.add(sample.scores, sample.labels)
         threshold = counted.mean_threshold(0.9, candidates=candidates)
         covered.append((sample.scores[np.arange(2000), sample.labels] >= threshold).mean())
-    expected = largest_expected_miss(200, 2000, 8) - 0.1
+    expected = _largest_expected_miss(200, 2000, 8) - 0.1
     assert covered[1] - covered[0] == pytest.approx(expected, abs=0.003)
 
 

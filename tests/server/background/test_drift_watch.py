@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from florilege.calibration.monitoring.monitor import WATCHED
+from florilege.calibration.drift import WATCHED
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.scores import logsumexp
 from florilege.calibration.view import PLAIN

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
-from florilege.calibration.calibrate.calibration_settings import DEFAULT_KS
-from florilege.calibration.calibrate.evaluate import evaluate_bundle
+from florilege.calibration.calibrate import calibrate_bundle, evaluate_bundle
+from florilege.calibration.settings import DEFAULT_KS
 from florilege.cores import cores, share_cores
 from florilege.errors import FlorilegeError, UsageError
 from florilege.files import new_folder_lock

@@ -8,7 +8,7 @@ import numpy as np
 
 from florilege.calibration.intervals import effective_number, effective_rows, mean_interval, wilson
 from florilege.calibration.metrics import shot_groups, true_class_ranks
-from florilege.calibration.rules.label_noise import NoisyLabels
+from florilege.calibration.rules import NoisyLabels
 from florilege.calibration.sets import (
     Bools,
     FloatArray,
@@ -45,7 +45,8 @@ class Measurement:
         rules: The rules to measure.
         classes: Number of classes.
         watched: Indices of the rules whose sizes and hits :meth:`row_by_row` returns.
-        plants: Plant of each row to come, shape ``(rows,)``; None where all rows are independent.
+        observations: Observation of each row to come, shape ``(rows,)``; None where all rows are
+            independent.
         noise: See the attribute.
     """
 
@@ -55,7 +56,7 @@ class Measurement:
         classes: int,
         *,
         watched: Sequence[int] = (),
-        plants: Ints | None = None,
+        observations: Ints | None = None,
         noise: NoisyLabels | None = None,
     ) -> None:
         self.rules, self.rows, self.labelled = tuple(rules), 0, True
@@ -69,15 +70,15 @@ class Measurement:
         self._watched_rows = [(none, none.astype(np.bool_))]
         self.class_rows = np.zeros(classes, dtype=np.int64)
         self.class_hits = np.zeros((count, classes), dtype=np.int64)
-        self._plants = None if plants is None else _Plants(plants, count)
+        self._observations = None if observations is None else _Observations(observations, count)
 
     def update(self, scores: FloatArray, labels: Ints | None = None) -> None:
         """Add rows: scores ``(batch, classes)``, and true classes ``(batch,)`` if known."""
         if not self.rules:
             return
         sizes, hits = self._sizes_and_hits(scores, labels)
-        if self._plants is not None:
-            self._plants.update(self.rows, sizes, hits)
+        if self._observations is not None:
+            self._observations.update(self.rows, sizes, hits)
         self.rows += len(scores)
         self.size_sum += sizes.sum(axis=0)
         self.size_squares += (sizes * sizes).sum(axis=0)
@@ -128,13 +129,13 @@ class Measurement:
 
     def effective_rows(self, index: int) -> tuple[float, float]:
         """Effective sample sizes of one rule's mean size and of its hit rate."""
-        if self._plants is None:
+        if self._observations is None:
             return self.rows, self.rows
         size, variance = self.mean_size(index), self.size_deviation(index) ** 2
         share = int(self.hits[index]) / self.rows
         return (
-            self._plants.effective_rows(0, index, size, variance),
-            self._plants.effective_rows(1, index, share, share * (1 - share)),
+            self._observations.effective_rows(0, index, size, variance),
+            self._observations.effective_rows(1, index, share, share * (1 - share)),
         )
 
     def macro_hit_rate(self, index: int, among: Bools | None = None) -> float | None:
@@ -162,16 +163,16 @@ class Measurement:
         return sizes, hits
 
 
-class _Plants:
-    """Sums over the photos of each plant that has several."""
+class _Observations:
+    """Sums over the photos of each observation that has several."""
 
-    def __init__(self, plants: Ints, rules: int) -> None:
-        _, numbers, self._photos = np.unique(plants, return_inverse=True, return_counts=True)
+    def __init__(self, observations: Ints, rules: int) -> None:
+        _, numbers, self._photos = np.unique(observations, return_inverse=True, return_counts=True)
         several = self._photos > 1
         place = np.where(several, np.cumsum(several) - 1, -1)
         self._place, self._several = place[numbers], self._photos[several]
         self._sums = np.zeros((2, self._several.size, rules), dtype=np.int32)  # of sizes, of hits
-        self._squares = np.zeros((2, 2, rules), dtype=np.int64)  # of plants with one photo
+        self._squares = np.zeros((2, 2, rules), dtype=np.int64)  # of observations with one photo
 
     def update(self, first: int, sizes: Ints, hits: Bools) -> None:
         """Add sizes and hits of the rows from ``first`` on, both ``(batch, rules)``."""
@@ -311,19 +312,20 @@ def measure_by_shots(
     class_counts: Ints,
     *,
     largest: int | None = None,
-    plants: Ints | None = None,
+    observations: Ints | None = None,
 ) -> tuple[ShotGroup, ...]:
     """Measure the groups ``few``, ``medium`` and ``many``, without those that have no photo.
 
-    ``sizes``, ``hits``, ``labels`` and ``plants`` have the shape ``(rows,)``, ``class_counts``, the
-    training images per class, ``(classes,)``. A set can hold ``largest`` classes, by default all.
+    ``sizes``, ``hits``, ``labels`` and ``observations`` have the shape ``(rows,)``,
+    ``class_counts``, the training images per class, ``(classes,)``. A set can hold ``largest``
+    classes, by default all.
     """
     groups, most = list[ShotGroup](), largest or class_counts.size
     for name, classes in shot_groups(class_counts).items():
         rows = np.flatnonzero(classes[labels])
         if not rows.size:
             continue
-        clusters = None if plants is None else plants[rows]
+        clusters = None if observations is None else observations[rows]
         mean, deviation, hit_count = sizes[rows].mean(), sizes[rows].std(), int(hits[rows].sum())
         size_rows, hit_rows = (effective_rows(values[rows], clusters) for values in (sizes, hits))
         size_ci95 = mean_interval(float(mean), float(deviation), size_rows, lowest=0, highest=most)

@@ -1,16 +1,16 @@
-"""Settings of a calibration: each field is a flag of ``florilege calibrate``."""
+"""Settings of ``calibrate`` and ``evaluate``: each field is a flag."""
 
 from collections.abc import Sequence
 from math import ceil, log
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
-from florilege.calibration.record.record import PREFERRED_K
+from florilege.calibration.record import PREFERRED_K
 from florilege.calibration.rejection.rejection_rule import DEFAULT_SHARE
-from florilege.calibration.rules import MACRO_WEIGHT
-from florilege.calibration.rules.label_noise import NoisyLabels, parse_label_noise
+from florilege.calibration.rules import MACRO_WEIGHT, NoisyLabels, parse_label_noise
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind
 from florilege.calibration.threshold import check_average_k
 from florilege.calibration.view import View
@@ -48,6 +48,26 @@ _Coverages = Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], BeforeVa
 _Temperatures = Annotated[  # no float32 logit can overflow
     tuple[Annotated[float, Field(ge=0.01, le=100)], ...], BeforeValidator(_numbers)
 ]
+_Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Where the network runs.")]
+_Data = Annotated[str | None, Field(description="Folder, manifest, or flora.")]
+_Report = Annotated[
+    Path | None,
+    Field(description="HTML file to write a report to; needs the extra `report`."),
+]
+_OutputCache = Annotated[
+    str | None,
+    Flag(metavar="FOLDER|none"),
+    Field(
+        description="Keeps what the network says of each photo, so that the next command with "
+        "these photos takes seconds; by default in the user's cache folder, 8 GB at most."
+    ),
+]
+_AllRules = Annotated[
+    bool,
+    Flag(name="--all"),
+    Field(description="Show every rule and guarantee, not only average_k."),
+]
+_AsJson = Annotated[bool, Flag(name="--json"), Field(description="Print one JSON object.")]
 _Method = Annotated[str | None, BeforeValidator(lambda name: None if name == "none" else name)]
 
 
@@ -135,12 +155,58 @@ class CalibrationSettings(FlagSettings):
         return self
 
 
+class CalibrateCommand(FlagSettings):
+    """What ``florilege calibrate`` reads, where it runs and what it shows."""
+
+    data: _Data = None
+    split: str = "val"
+    """Split to calibrate on, or part of one: test:0-0.3."""
+    report: _Report = None
+    score_log: Path | None = None
+    """Score log of a server to calibrate on, not --data."""
+    approve: bool = False
+    """With --score-log: store the new thresholds in the bundle."""
+    device: _Device = "auto"
+    ray: Annotated[bool, Flag(name="--ray")] = False
+    """Run the network on Ray: RAY_ADDRESS or this machine."""
+    ray_workers: int | None = Field(default=None, ge=1)
+    """With --ray: number of processes on all machines."""
+    output_cache: _OutputCache = None
+    all_rules: _AllRules = False
+    as_json: _AsJson = False
+
+
+class EvaluateCommand(FlagSettings):
+    """What ``florilege evaluate`` measures, where it runs and what it shows."""
+
+    data: _Data = None
+    split: str = "test"
+    """Split to measure on, or part of one: test:0.3-1."""
+    baseline: Path | None = None
+    """An older bundle to compare with on the same photos."""
+    gate: Path | None = None
+    """With --baseline: a YAML file with the allowed losses."""
+    feedback_store: Path | None = None
+    """Feedback store of a server, or JSON Lines, to measure hit rates on."""
+    report: _Report = None
+    label_noise: Annotated[str | None, Flag(metavar="[KIND:]RATE|REVIEW.csv")] = None
+    """Wrong labels among these photos, as for calibrate; hit rates allow for them."""
+    device: _Device = "auto"
+    runtime: RuntimeName | None = None
+    """Runtime to measure; by default the one that serves."""
+    output_cache: _OutputCache = None
+    skip_damaged: Annotated[bool, Flag(name="--skip-damaged")] = False
+    """Leave out photos that cannot be read."""
+    all_rules: _AllRules = False
+    as_json: _AsJson = False
+
+
 class CalibrationPlan(CalibrationSettings):
     """Settings for one bundle: checked against its classes, with a definite rejection method."""
 
     classes: int
     ks: _Numbers = ()  # by default those of 1, 2, 3, 5 and 10 that do not exceed the classes
-    images: tuple[int, ...] = (2, 3, 4, 5)  # numbers of photos of one plant, besides 1
+    images: tuple[int, ...] = (2, 3, 4, 5)  # numbers of photos of one observation, besides 1
     lists: tuple[RegionList, ...] = ()  # the content of `list_files`
     noise: NoisyLabels | None = None  # what `label_noise` says of the photos; None for 0
 
