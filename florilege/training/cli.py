@@ -8,8 +8,7 @@ from pydantic import create_model
 
 from florilege.settings import Flag, FlagSettings, fields_of, flags_of
 from florilege.terminal import is_step, say, show
-from florilege.training.config import DEFAULT_LOSS, TrainConfig
-from florilege.training.validation_metric import Metric
+from florilege.training.config import DEFAULT_LOSS, Metric, TrainConfig
 
 if TYPE_CHECKING:
     from florilege.training.train import TrainResult

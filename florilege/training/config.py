@@ -13,15 +13,24 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from florilege.models.images import Preprocess
-from florilege.training.optimiser_settings import (
+from florilege.training.config_groups import CLIP_NORM as CLIP_NORM
+from florilege.training.config_groups import OWN_DEFAULTS as OWN_DEFAULTS
+from florilege.training.config_groups import (
+    WHOLE,
+    AtLeastOne,
     AverageConfig,
-    OptimiserConfig,
-    Positive,
-    ScheduleConfig,
+    CheckpointConfig,
+    Count,
     SettingsGroup,
-    Share,
+    ValidationConfig,
 )
-from florilege.training.validation_metric import Metric, MetricName
+from florilege.training.config_groups import AugmentConfig as AugmentConfig
+from florilege.training.config_groups import Border as Border
+from florilege.training.config_groups import Metric as Metric
+from florilege.training.config_groups import MetricName as MetricName
+from florilege.training.config_groups import OptimiserConfig as OptimiserConfig
+from florilege.training.config_groups import ScheduleConfig as ScheduleConfig
+from florilege.training.config_groups import metric_of as metric_of
 
 DEFAULT_LOSS: Final = "cross_entropy"
 MAY_CHANGE: Final = (
@@ -30,10 +39,7 @@ MAY_CHANGE: Final = (
 )
 """Settings that a resumed run may change."""
 
-_WHOLE = BeforeValidator(lambda x: int(x) if isinstance(x, float) and x.is_integer() else x)
-Whole = Annotated[int, _WHOLE]
-Count = Annotated[int, Field(ge=0), _WHOLE]
-_AtLeastOne = Annotated[int, Field(ge=1), _WHOLE]
+Whole = Annotated[int, WHOLE]
 Text = Annotated[str, BeforeValidator(lambda x: str(x) if isinstance(x, Path) else x)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 Spread = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -41,77 +47,7 @@ _ALIASES: Final = {"imagenet": "pretrained", "none": None}  # of `weights`
 _InitialWeights = Annotated[
     Text | None, BeforeValidator(lambda x: _ALIASES.get(x, x) if isinstance(x, str) else x)
 ]
-Border = Literal["reflected", "black"]
 _DIGITS = BeforeValidator(lambda x: int(x) if isinstance(x, str) and x.isdecimal() else x)
-
-
-class AugmentConfig(SettingsGroup):
-    """Augmentation of training pictures; see ``florilege.training.batches.augment``."""
-
-    min_area: float = Field(default=0.35, gt=0, le=1)
-    """Smallest area of the random crop, as a share of the largest square that fits."""
-    max_area: float = Field(default=1.0, gt=0, le=1)
-    """Largest area of the crop, as the same share; at least `min_area`."""
-    max_stretch: float = Field(default=4 / 3, ge=1, allow_inf_nan=False)
-    """Largest ratio of width to height of the crop; the smallest is its inverse."""
-    flip: Share = 0.5
-    """Probability of a left-right flip."""
-    flip_vertical: Share = 0.0
-    """Probability of an upside-down flip."""
-    transpose: Share = 0.0
-    """Probability of mirroring along the diagonal; when it and both flips are one half, all eight
-    quarter turns and mirrorings are equally likely."""
-    shift: Count = 0
-    """Largest random shift, in input pixels."""
-    rotate: float = Field(default=0.0, ge=0, le=180)
-    """Largest rotation either way, in degrees."""
-    border: Border = "reflected"
-    """What fills the border after a shift or a rotation: the picture reflected, or black."""
-    colour: float = Field(default=0.0, ge=0, lt=1)
-    """Largest relative change of brightness, contrast and saturation."""
-    randaugment: Count = 0
-    """Random operations on each picture by torchvision's RandAugment, after the others; 0 turns it
-    off, 2 is usual."""
-    magnitude: Annotated[int, Field(ge=0, le=30), _WHOLE] = 9
-    """Strength of the operations of `randaugment`."""
-
-    @model_validator(mode="after")
-    def _areas_ascend(self) -> Self:
-        if self.max_area < self.min_area:
-            raise ValueError(f"max_area must be in [min_area, 1], got {self.max_area}")
-        return self
-
-
-class _ValidationConfig(SettingsGroup):
-    """The metric that chooses the checkpoint, and early stopping."""
-
-    metric: MetricName = "average_k"
-    """Accuracy on `val` that chooses the checkpoint: of sets of K classes on average or of the K
-    best classes, averaged over photos or, with `macro`, over classes."""
-    k: float = Field(default=3.0, ge=1, allow_inf_nan=False)
-    """K of the metric, lowered to the number of classes minus one if larger; whole for `top_k`."""
-    patience: _AtLeastOne | None = None
-    """Stop after this many epochs without improvement; null trains to the end."""
-
-    @model_validator(mode="after")
-    def _sets_of_a_fixed_size_are_whole(self) -> Self:
-        if self.chosen_by.fixed_size and not self.k.is_integer():
-            raise ValueError(f"k must be a whole number for {self.metric}, got {self.k}")
-        return self
-
-    @property
-    def chosen_by(self) -> Metric:
-        """Kind and K of the accuracy."""
-        return Metric(name=self.metric, k=self.k)
-
-
-class _CheckpointConfig(SettingsGroup):
-    """How often ``last.pt`` is written, apart from the end of each epoch."""
-
-    every_seconds: Positive = 120.0
-    """Write `last.pt` at the first step after this many seconds."""
-    every_steps: _AtLeastOne | None = None
-    """Write `last.pt` after this many steps too."""
 
 
 class TrainConfig(SettingsGroup):
@@ -158,7 +94,7 @@ class TrainConfig(SettingsGroup):
     cutmix: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Train on pictures with a rectangle of another one, by torchvision's CutMix, in shares drawn
     from Beta(this, this); 0 turns this off."""
-    image_size: Annotated[int, Field(ge=8, le=4096), _WHOLE] | None = None
+    image_size: Annotated[int, Field(ge=8, le=4096), WHOLE] | None = None
     """Side of the input in pixels; null is the network's own, 48 for the flora and 32 for
     CIFAR-100, or the next size that fits the network."""
     crop_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -179,7 +115,7 @@ class TrainConfig(SettingsGroup):
     the initial weights."""
     batch_size: Whole = Field(default=64, ge=2)
     """Pictures per batch, over all processes that train together."""
-    accumulate: _AtLeastOne = 1
+    accumulate: AtLeastOne = 1
     """Batches per optimiser step; their gradients add up to that of one large batch."""
     seed: Whole = Field(default=0, ge=0, lt=2**63)
     """Seed of weights, order and augmentation."""
@@ -205,8 +141,8 @@ class TrainConfig(SettingsGroup):
     average: AverageConfig = AverageConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     augment: AugmentConfig = AugmentConfig()
-    validation: _ValidationConfig = _ValidationConfig()
-    checkpoint: _CheckpointConfig = _CheckpointConfig()
+    validation: ValidationConfig = ValidationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
 
     @model_validator(mode="before")
     @classmethod

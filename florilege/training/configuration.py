@@ -19,8 +19,13 @@ from florilege.data.sources import own_pictures
 from florilege.errors import UsageError, suggestion
 from florilege.models.backbones import architecture
 from florilege.settings import complaint
-from florilege.training.config import ABBREVIATIONS, DEFAULT_LOSS, TrainConfig
-from florilege.training.optimiser_settings import CLIP_NORM, OWN_DEFAULTS
+from florilege.training.config import (
+    ABBREVIATIONS,
+    CLIP_NORM,
+    DEFAULT_LOSS,
+    OWN_DEFAULTS,
+    TrainConfig,
+)
 from florilege.training.recipes import RECIPES
 
 Plain = dict[str, Any]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from florilege.models.backbones import depths, not_decayed
-from florilege.training.optimiser_settings import OptimiserConfig, ScheduleConfig
+from florilege.training.config import OptimiserConfig, ScheduleConfig
 
 
 def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.Optimizer:

@@ -15,13 +15,12 @@ from florilege.models.classes import ClassTable
 from florilege.models.export import export_onnx
 from florilege.models.heads import output_names
 from florilege.models.photo_hashes import PHOTOS
-from florilege.training.config import TrainConfig
+from florilege.training.config import TrainConfig, metric_of
 from florilege.training.configuration import to_yaml
 from florilege.training.frozen.head_solver import decays_of
 from florilege.training.loop.history import best_row
 from florilege.training.network import build_network, head_of
 from florilege.training.run_folder import RunFolder
-from florilege.training.validation_metric import metric_of
 from florilege.version import installed
 
 _LIBRARIES: Final = (

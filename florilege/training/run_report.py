@@ -13,11 +13,10 @@ from matplotlib.ticker import MaxNLocator
 
 from florilege.calibration.report import html_page as html
 from florilege.calibration.report.html_page import BLUE, GREEN, OCHRE, RUST, STYLE, panel
-from florilege.training.config import TrainConfig
+from florilege.training.config import TrainConfig, metric_of
 from florilege.training.configuration import to_yaml
 from florilege.training.loop.history import Row, merit
 from florilege.training.run_folder import RunFolder, write
-from florilege.training.validation_metric import metric_of
 
 _LINES: Final = ((GREEN, "-", "o"), (RUST, "--", "s"), (BLUE, "-.", "^"), (OCHRE, ":", "D"))
 _HEADS: Final = ("linear", "cosine", "multi_label", "sccp")

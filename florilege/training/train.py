@@ -15,7 +15,7 @@ from florilege.models.backbones import Weights, load_into, open_weights, read_we
 from florilege.terminal import say
 from florilege.training.batches.data_loader import Features, Sources, open_sources
 from florilege.training.batches.run_photos import RunPhotos, UnreadablePictures, numbers_of
-from florilege.training.config import TrainConfig
+from florilege.training.config import TrainConfig, metric_of
 from florilege.training.device import Compute, choose, exhausted, tuned
 from florilege.training.distributed import Ranks, together
 from florilege.training.frozen.features import HeadOnFeatures, frozen_backbone, threads_for
@@ -34,7 +34,6 @@ from florilege.training.preparation import (
     without_damaged,
 )
 from florilege.training.run_folder import RunFolder, write
-from florilege.training.validation_metric import metric_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ from benchmarks.sets.decays import (
 )
 from benchmarks.sets.head_methods import FIRST_SEED, Bench
 from benchmarks.sets.label_doubt import accuracies
+from florilege.training.config import Metric
 from florilege.training.frozen.head_solver import DECAYS, candidate_of
-from florilege.training.validation_metric import Metric
 from tests.benchmarks.test_heads import _sizes as _sizes
 from tests.benchmarks.test_heads import bench as bench
 from tests.benchmarks.test_heads import photos as photos

@@ -17,7 +17,7 @@ from florilege.data.sources import open_dataset
 from florilege.models.backbones import Network
 from florilege.models.heads import build_head
 from florilege.training.batches.data_loader import Batch, Sources, open_sources
-from florilege.training.config import TrainConfig
+from florilege.training.config import Metric, TrainConfig
 from florilege.training.configuration import from_plain, merge
 from florilege.training.loop.checkpoint import Position
 from florilege.training.loop.evaluation import ScoreChoice, Validation
@@ -25,7 +25,6 @@ from florilege.training.loop.history import Row, epoch_row
 from florilege.training.loop.training_loop import Run
 from florilege.training.network import Objective, make_objective
 from florilege.training.train import TrainResult, train_run
-from florilege.training.validation_metric import Metric
 
 COLOURS = {"blue": (40, 60, 220), "green": (50, 200, 60), "red": (220, 50, 40)}
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 from florilege.models.backbones import build
+from florilege.training.config import OptimiserConfig, ScheduleConfig
 from florilege.training.optimisation import (
     WeightAverage,
     make_optimiser,
@@ -17,7 +18,6 @@ from florilege.training.optimisation import (
     restore,
     set_rate,
 )
-from florilege.training.optimiser_settings import OptimiserConfig, ScheduleConfig
 
 
 def _by_name(

@@ -2,7 +2,7 @@ from typing import get_args
 
 import pytest
 
-from florilege.training.validation_metric import Metric, MetricName, metric_of
+from florilege.training.config import Metric, MetricName, metric_of
 
 
 @pytest.mark.parametrize(

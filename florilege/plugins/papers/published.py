@@ -13,8 +13,8 @@ from typing import Any, Final
 from florilege.data.layouts import folder, image_lists
 from florilege.data.options import parse_options
 from florilege.plugins.papers import cifar100, plantnet_300k
+from florilege.training.config import Metric, MetricName
 from florilege.training.recipe import Recipe, read_yaml
-from florilege.training.validation_metric import Metric, MetricName
 
 _FOLDER: Final = Path(__file__).parent
 _PLACES: Final[Mapping[str, str]] = {

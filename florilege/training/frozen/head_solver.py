@@ -30,15 +30,13 @@ from florilege.errors import UsageError
 from florilege.models.heads import CosineHead, by_head, exact_float32
 from florilege.terminal import progress
 from florilege.training.batches.data_loader import ROWS_AT_ONCE, Features
-from florilege.training.config import TrainConfig
+from florilege.training.config import Metric, OptimiserConfig, TrainConfig
 from florilege.training.frozen.features import HeadOnFeatures, threads_for
 from florilege.training.loop import history
 from florilege.training.loop.checkpoint import save_weights
 from florilege.training.loop.evaluation import Floats, Validation, ValidationMeter
 from florilege.training.loop.training_loop import Run
 from florilege.training.network import Objective
-from florilege.training.optimiser_settings import OptimiserConfig
-from florilege.training.validation_metric import Metric
 
 DECAYS: Final = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 """What val compares for up to ``_MANY_CLASSES`` classes; beyond, each is smaller."""

@@ -12,7 +12,7 @@ from florilege.calibration.metrics import true_class_ranks
 from florilege.calibration.scores import SCORE_KINDS, scores
 from florilege.calibration.selection import TopScores
 from florilege.calibration.threshold import next_above
-from florilege.training.validation_metric import Metric
+from florilege.training.config import Metric
 
 _REPORTED_K: Final = (1.0, 2.0, 3.0, 5.0)
 Logits = Mapping[str, NDArray[np.float32]]

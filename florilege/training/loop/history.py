@@ -10,10 +10,10 @@ from typing import Any, Final
 from torch.utils.tensorboard import SummaryWriter
 
 from florilege.errors import BundleError
+from florilege.training.config import metric_of
 from florilege.training.loop.checkpoint import Position
 from florilege.training.loop.evaluation import Validation
 from florilege.training.run_folder import RunFolder, write
-from florilege.training.validation_metric import metric_of
 
 Row = dict[str, float | str]
 CHOICE: Final = "chosen"

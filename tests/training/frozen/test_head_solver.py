@@ -17,7 +17,7 @@ from florilege.models.backbones import Network, read_weights
 from florilege.models.heads import build_head
 from florilege.training.batches import data_loader
 from florilege.training.batches.data_loader import Features
-from florilege.training.config import TrainConfig
+from florilege.training.config import Metric, OptimiserConfig, TrainConfig
 from florilege.training.frozen import head_solver
 from florilege.training.frozen.features import HeadOnFeatures
 from florilege.training.frozen.head_solver import (
@@ -32,10 +32,8 @@ from florilege.training.loop.evaluation import ScoreChoice, Validation
 from florilege.training.loop.history import best_row
 from florilege.training.losses.base import Loss
 from florilege.training.network import make_objective
-from florilege.training.optimiser_settings import OptimiserConfig
 from florilege.training.run_export import export_run
 from florilege.training.run_folder import RunFolder
-from florilege.training.validation_metric import Metric
 from tests.training.frozen.feature_examples import classes_of, features_of
 from tests.training.small import lines_of, rows_of, small_config, train_quietly, write_photos
 

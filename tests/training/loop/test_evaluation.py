@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from florilege.calibration.scores import scores
 from florilege.calibration.threshold import average_k_threshold
+from florilege.training.config import Metric, MetricName
 from florilege.training.loop.evaluation import ScoreChoice, Validation, ValidationMeter
-from florilege.training.validation_metric import Metric, MetricName
 
 
 def _logits(rows: int, classes: int, seed: int = 0) -> NDArray[np.float32]:

@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from florilege.calibration.intervals import student_half
 from florilege.errors import BundleError, SomeInputsFailed, UsageError
 from florilege.files import write_atomic
-from florilege.training.config import MAY_CHANGE, TrainConfig
-from florilege.training.validation_metric import Metric
+from florilege.training.config import MAY_CHANGE, Metric, TrainConfig
 
 FILE: Final = "results.json"
 PICTURE: Final = "curves.png"
