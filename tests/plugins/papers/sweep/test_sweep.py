@@ -183,7 +183,7 @@ def test_two_sweeps_do_not_share_a_folder(runs: Runs, tmp_path: Path) -> None:
     [
         ("validation.k=2,3", "use average-2 accuracy and average-3 accuracy, which cannot"),
         ("epochs=0,1", "epochs must be at least 1"),
-        ("loss.alpha=1,2", "cross_entropy has no alpha"),
+        ("loss.alpha=1,2", "cross_entropy: has no alpha"),
         ("loss.label_smoothing=0.1,3", "label_smoothing"),
     ],
 )
