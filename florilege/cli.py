@@ -17,7 +17,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from florilege.command_line.error_messages import error_message, usage_exit
-from florilege.command_line.help_text import HELP_ALL, write_help
+from florilege.command_line.help_text import HELP_ALL, write_help, write_overview
 from florilege.command_line.renames import current_keys, current_words, variables
 from florilege.cores import wait_without_spinning
 from florilege.errors import FlorilegeError, UsageError, install_hint, suggestion
@@ -112,6 +112,9 @@ class _LazyVerbs(TyperGroup):
             if " " not in verb
         }
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        write_overview(ctx, formatter)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the verb that is called or completed; listing the verbs imports none."""
         verb, command, words = super().resolve_command(ctx, args)
@@ -194,6 +197,7 @@ def _load(verb: str) -> Any:
                 group.commands[name] = _group(words).commands[name]
         for name, inner in group.commands.items():
             _prepare_flags(inner, f"{verb} {name}")
+        group.format_help = write_overview
         return group
     command: Any = group.commands[verb]
     if all(parameter.name != "config" for parameter in command.params):

@@ -6,7 +6,7 @@ import re
 import sys
 import tempfile
 from traceback import format_exception
-from typing import Any, cast
+from typing import Any
 
 import typer
 
@@ -38,7 +38,8 @@ _HABITUAL_FLAGS = {
 def usage_exit(error: Any) -> Exception:
     """Print a usage error in two lines, and return the exception to raise."""
     if type(error).__name__ == "NoArgsIsHelpError":
-        return cast(Exception, error)  # typer shows the help
+        typer.echo(error.ctx.get_help())
+        return typer.Exit(error.exit_code)
     command = error.ctx.command_path if error.ctx else "florilege"
     message = f"error: {_usage_message(error)}\nhelp: {command} --help\n"
     sys.stderr.write(between_words(message))

@@ -40,6 +40,24 @@ def write_help(kinds: Mapping[str, Any], context: Any, formatter: Any) -> None:
         formatter.write("\n".join([typer.style(about, bold=True), *lines, ""]))
 
 
+def write_overview(context: Any, formatter: Any) -> None:
+    """Write the help of a group of commands, a line or two for each."""
+    group = context.command
+    formatter.write(f"Usage: {context.command_path} [OPTIONS] COMMAND [ARGS]...\n\n")
+    formatter.write(f"{_filled(group.help or '', '')}\n\n")
+    names = [name for name in group.list_commands(context) if not group.commands[name].hidden]
+    column = 2 + max(map(len, names)) + 2
+    formatter.write(f"{typer.style('Commands', bold=True)}\n")
+    for name in names:
+        about = (group.commands[name].help or "").partition("\n\n")[0]
+        text = _filled(about, " " * column)[2 + len(name) :]
+        formatter.write(f"  {typer.style(name, bold=True)}{text}\n")
+    options = _panels(group, context)["Options"]
+    if options:
+        lines = (line for option in options for line in _lines(option, {}))
+        formatter.write("\n".join(["", typer.style("Options", bold=True), *lines, ""]))
+
+
 def _named(title: str, parameters: Iterable[Any]) -> str:
     """A heading with only the names of its flags."""
     names = ", ".join(map(_names, parameters))

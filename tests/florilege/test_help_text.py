@@ -108,3 +108,18 @@ def test_choices_that_are_too_long_for_a_line_stand_in_the_text() -> None:
     text = help_of(command, "verb")
     assert "  --rule RULE\n      Rule. One of balanced_average_k, balanced_coverage, " in text
     assert "[default: coverage]" in text
+
+
+@pytest.mark.parametrize(("words", "known"), [([], "fit"), (["data"], "check")])
+def test_a_group_lists_its_commands_before_its_options_and_nothing_else(
+    words: list[str], known: str
+) -> None:
+    alone, asked = (CliRunner().invoke(cli.app, [*words, *flag]) for flag in ([], ["--help"]))
+    assert (alone.exit_code, asked.exit_code) == (2, 0)
+    assert alone.output == asked.output
+    text = re.sub("\x1b[^m]*m", "", asked.output)
+    assert re.search(rf"^Commands\n(?s:.*)^  {known} +[A-Z]", text, re.MULTILINE)
+    assert max(map(len, text.splitlines())) <= 80
+    assert not re.search(r"<bool>|env var|[│╭]", text)
+    assert ("Options\n" in text) == (words == [])  # and after the commands
+    assert text.find("Options\n") == -1 or text.index("Commands\n") < text.index("Options\n")

@@ -199,7 +199,7 @@ export default {
   modelTitle: "Le modèle",
   modelText: "Le modèle qui répond ici, et la fréquence à laquelle ses sélections étaient justes.",
   setsTitle: "Fréquence à laquelle les sélections contiennent la bonne espèce",
-  setsText: (photos, split, use) => `Mesuré sur ${photos} (partie « ${split} »)${use}. Les grandes sélections manquent moins souvent la bonne espèce ; chaque ligne est une position du curseur.`,
+  setsText: (photos, split, use) => `Mesuré sur ${photos} (partie « ${split} »)${use}. La bonne espèce manque plus rarement dans les grandes sélections ; chaque ligne est une position du curseur.`,
   setsUnknown: "Ce modèle a été calibré sur des photos sans noms d’espèces : on ignore combien de ses sélections sont justes.",
   wanted: "Espèces en moyenne",
   confidence: "Confiance de 95 %",
