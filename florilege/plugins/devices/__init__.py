@@ -18,8 +18,7 @@ def export_targets() -> Mapping[str, ExportTarget]:
 def _export_page(bundle: Path, runtime: Path | None, data: str | None, split: str) -> ExportedFiles:
     from florilege.models.bundle import MODEL
     from florilege.plugins.devices.device_bundle import device_bundle
-    from florilege.plugins.devices.web_folder import transfer_bytes, web_files
-    from florilege.plugins.devices.web_runtime import read_runtime
+    from florilege.plugins.devices.web_folder import read_runtime, transfer_bytes, web_files
 
     runtime_files = read_runtime(runtime)
     with device_bundle(bundle, data, split) as pipeline:

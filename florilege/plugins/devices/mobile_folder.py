@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from florilege.models.bundle import MODEL
 from florilege.models.session import FEATURES, Outputs, Session
-from florilege.plugins.devices.device_pack import PACK, add_arrays, device_pack
+from florilege.plugins.devices.device_bundle import PACK, add_arrays, device_pack
 from florilege.server.answers.answer import judge
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery

@@ -1,21 +1,74 @@
-"""The web page as a folder for any static host; it answers without a server or a network."""
+"""The web page as a folder for any static host; it answers without a server or a network.
+
+Its runtime is two files of the npm package ``onnxruntime-web``, with known hashes. It is not part
+of Florilege because it takes 14 MB. Users pass the file that ``npm pack`` writes, or the folder of
+an installed package.
+"""
 
 import gzip
+import hashlib
 import json
 import re
+import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 from florilege.errors import UsageError
 from florilege.models.bundle import MODEL, read_look_alikes
 from florilege.page_files import HEAD, SERVICE_WORKER, page_files, service_worker
-from florilege.plugins.devices import web_runtime
-from florilege.plugins.devices.device_pack import PACK, add_arrays, device_pack, named_file
+from florilege.plugins.devices.device_bundle import PACK, add_arrays, device_pack, named_file
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.http.model_card import model_card
 from florilege.server.settings import Settings
+
+PACKAGE: Final = "onnxruntime-web"
+VERSION: Final = "1.30.0"
+SCRIPT: Final = "ort.wasm.bundle.min.mjs"
+BINARY: Final = "ort-wasm-simd-threaded.wasm"
+SHA256: Final = {
+    SCRIPT: "11e64bd8ffe11bd1a2a2f0d6275fdfbbba7262f0b76b99b53d228a8a22ef3d90",
+    BINARY: "3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2",
+}
+_ADVICE: Final = (
+    f"run `npm pack {PACKAGE}@{VERSION}` and pass the file that it writes: "
+    f"--runtime {PACKAGE}-{VERSION}.tgz"
+)
+
+
+def read_runtime(path: Path | None) -> dict[str, bytes]:
+    """The files of the runtime by name, from the npm package ``path``: a .tgz or a folder.
+
+    Raises:
+        UsageError: ``path`` is missing, or not this version of the package.
+    """
+    if path is None:
+        raise UsageError(f"--target web needs the runtime {PACKAGE} {VERSION}: {_ADVICE}")
+    try:
+        if path.is_dir():
+            files = {name: (path / "dist" / name).read_bytes() for name in SHA256}
+        else:
+            with tarfile.open(path) as archive:
+                files = {name: _member(archive, f"package/dist/{name}") for name in SHA256}
+    except (OSError, KeyError, tarfile.TarError) as error:
+        raise UsageError(f"--runtime {path} is not {PACKAGE}: {error}; {_ADVICE}") from error
+    for name, content in files.items():
+        if hashlib.sha256(content).hexdigest() != SHA256[name]:
+            raise UsageError(
+                f"--runtime {path}: {name} is not the file of {PACKAGE} {VERSION}, the version "
+                f"that the sets were checked with: {_ADVICE}"
+            )
+    return files
+
+
+def _member(archive: tarfile.TarFile, name: str) -> bytes:
+    file = archive.extractfile(name)
+    if file is None:
+        raise KeyError(f"{name} is not a file")
+    return file.read()
+
 
 LARGEST_MODEL: Final = 1_000_000_000
 """Bytes of a network; a browser has 4 GB for it, its copies and activations, a phone less."""
@@ -33,7 +86,7 @@ _SERVER_LINK: Final = re.compile(rb' ?<a href="(v1/|openapi)[^>]*></a>')
 
 
 def web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The files of the folder by relative path, with those of `web_runtime.read_runtime`.
+    """The files of the folder by relative path, with those of `read_runtime`.
 
     Raises:
         UsageError: A browser cannot run the network.
@@ -52,8 +105,8 @@ def web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, byt
             contents[item["thumbnail"]["url"]] = pictures[item["id"]]
     _add_pictures(pipeline, pack["classes"], contents)
     add_arrays(pack, contents, pipeline)
-    binary = runtime[web_runtime.BINARY]
-    contents["ort.mjs"] = runtime[web_runtime.SCRIPT]
+    binary = runtime[BINARY]
+    contents["ort.mjs"] = runtime[SCRIPT]
     pack["network"] = named_file(contents, model, "onnx")
     pack["runtime"] = named_file(contents, binary, "wasm")
     zipped = gzip.compress(binary, 9, mtime=0)
@@ -62,7 +115,7 @@ def web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, byt
     contents[PACK] = _json(pack)
     contents["card.json"] = _json(_card(pipeline))
     hosting = contents["HOSTING.md"].decode()
-    contents["HOSTING.md"] = hosting.format(version=web_runtime.VERSION).encode()
+    contents["HOSTING.md"] = hosting.format(version=VERSION).encode()
     large = [each["path"] for name in LARGE if (each := pack[name]) is not None]
     small = {p: body for p, body in _fetched(contents).items() if not p.startswith(tuple(large))}
     contents[SERVICE_WORKER] = service_worker(small, large)

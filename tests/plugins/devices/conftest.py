@@ -7,7 +7,7 @@ import pytest
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.models.bundle import set_pictures
 from florilege.models.reference_pictures import Credit, PictureFile
-from florilege.plugins.devices import web_runtime
+from florilege.plugins.devices.web_folder import PACKAGE, VERSION
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from tests.server import garden
 from tests.server.test_places import occurrences
@@ -50,7 +50,7 @@ def pipeline(bundle: Path) -> Pipeline:
 @pytest.fixture(scope="session")
 def runtime() -> Path:
     """The npm package that `make test` fetches."""
-    path = ROOT / ".venv" / f"{web_runtime.PACKAGE}-{web_runtime.VERSION}.tgz"
+    path = ROOT / ".venv" / f"{PACKAGE}-{VERSION}.tgz"
     if not path.exists():
         pytest.skip(f"no {path.name}: `make test` fetches it where npm is installed")
     return path

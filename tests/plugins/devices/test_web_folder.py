@@ -21,9 +21,8 @@ from florilege.errors import UsageError
 from florilege.models.images import Preprocess, load
 from florilege.models.images.colours import profile_of_codes
 from florilege.page_files import service_worker
-from florilege.plugins.devices import device_pack, web_folder
-from florilege.plugins.devices.web_folder import transfer_bytes, web_files
-from florilege.plugins.devices.web_runtime import read_runtime
+from florilege.plugins.devices import device_bundle, web_folder
+from florilege.plugins.devices.web_folder import read_runtime, transfer_bytes, web_files
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.http.cached_responses import BundleInfo
@@ -426,7 +425,7 @@ def test_a_network_that_the_browser_cannot_run_says_so(
 ) -> None:
     pack = json.loads(contents["pack.json"])
     changed = dict(contents)
-    pack["network"] = device_pack.named_file(changed, b"no network", "onnx")
+    pack["network"] = device_bundle.named_file(changed, b"no network", "onnx")
     _write_folder(tmp_path / "out", {**changed, "pack.json": json.dumps(pack).encode()})
     page = opened(tmp_path / "out")
     wait_until(page, f"{STATUS}?.includes('cannot run the model')")

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from florilege.errors import UsageError
-from florilege.plugins.devices.web_runtime import PACKAGE, SHA256, VERSION, read_runtime
+from florilege.plugins.devices.web_folder import PACKAGE, SHA256, VERSION, read_runtime
 from tests.plugins.devices.conftest import ROOT
 
 
