@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def commands() -> Mapping[str, Command]:
     """``florilege data import-occurrences``."""
     archive = Command(
-        module="florilege.plugins.exchange.cli", about="Count the records of a Darwin Core archive."
+        module="florilege.plugins.exchange.occurrence_archive",
+        about="Count the records of a Darwin Core archive.",
     )
     return {"data import-occurrences": archive}
 

@@ -1,4 +1,4 @@
-"""Turn a Darwin Core archive, as GBIF provides it, into a table of occurrences.
+"""Turn a Darwin Core archive, as GBIF provides it, into a table: ``data import-occurrences``.
 
 The table has a line for each region, month and species with its number of records; a region is a
 cell of a grid. ``florilege calibrate --occurrences`` reads it.
@@ -6,17 +6,22 @@ cell of a grid. ``florilege calibrate --occurrences`` reads it.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+import typer
+
+from florilege.data.cli import AsJson
+from florilege.data.records import count_of
 from florilege.errors import DataError, first
+from florilege.models.bundle import open_bundle
 from florilege.models.classes import ClassTable, SpeciesNames
 from florilege.models.occurrences import ALL_MONTHS, COLUMNS, MONTHS, cell_name, is_null_island
 from florilege.plugins.exchange.darwin_core import ArchiveRecords, Record, open_records
-from florilege.tables import write_table
-from florilege.terminal import progress
+from florilege.tables import write_table, written_table
+from florilege.terminal import progress, show
 
 SPECIES: Final = ("speciesKey", "taxonKey", "species", "scientificName", "taxonID")
 """Columns that may name the species, best first. ``taxonID`` may be a number of somebody's own."""
@@ -159,3 +164,39 @@ def _month(row: Record) -> int:
 
 def _number_of_month(text: str) -> int:
     return int(text) if text.isdecimal() and 1 <= int(text) <= MONTHS else ALL_MONTHS
+
+
+app = typer.Typer()
+
+
+@app.command("import-occurrences")
+def _import_occurrences_command(
+    archive: Annotated[
+        Path, typer.Argument(metavar="ARCHIVE", help="Darwin Core archive or table of records.")
+    ],
+    out: Annotated[Path, typer.Option(help="Table to write, .csv or .parquet.")],
+    cell: Annotated[float, typer.Option(help="Side of a grid cell in degrees.")] = 1.0,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(help="Take the column of species that names most classes of this bundle."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count the records of an archive by grid cell, month and species.
+
+    ``florilege calibrate --occurrences`` takes the table.
+    """
+    with written_table(out):
+        classes = None if bundle is None else open_bundle(bundle).classes
+        imported = import_occurrences(archive, out, degrees=cell, classes=classes)
+    lines = [
+        f"{out}: {count_of(imported.records, 'record')} of {imported.species:,} species "
+        f"({imported.species_column}) in {count_of(imported.regions, 'cell')}",
+        *(f"left out: {count:,} {reason}" for reason, count in imported.left_out.items()),
+    ]
+    show(
+        {"occurrences": str(out), **asdict(imported)},
+        lines,
+        as_json=as_json,
+        then=[("calibrate", "BUNDLE", "--data", "DATA", "--occurrences", out)],
+    )

@@ -10,7 +10,7 @@ from florilege.hooks import Command, hookimpl
 def commands() -> Mapping[str, Command]:
     """``florilege push``, which is also a verb of ``florilege bundle``."""
     push = Command(
-        module="florilege.plugins.hub.cli", about="Upload a bundle to the Hugging Face Hub."
+        module="florilege.plugins.hub.hub", about="Upload a bundle to the Hugging Face Hub."
     )
     return {"push": push, "bundle push": push}
 

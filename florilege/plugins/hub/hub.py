@@ -1,14 +1,17 @@
-"""Bundles on the Hugging Face Hub: ``hf://ORG/NAME``, or ``hf://ORG/NAME@REVISION``."""
+"""Bundles on the Hugging Face Hub, ``hf://ORG/NAME[@REVISION]``, and ``florilege push``."""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
+
+from florilege.calibration.commands import BundlePath
 from florilege.errors import BundleError, UsageError, install_hint
 from florilege.models.bundle import MANIFEST, Bundle, BundleFolder, open_bundle
-from florilege.terminal import say
+from florilege.terminal import conclude, say
 
 _ADDRESS: Final = re.compile("hf:/{1,2}([^@]+)(?:@(.+))?")  # pathlib makes one slash of two
 _CARD: Final = "MODEL_CARD.md"
@@ -112,3 +115,26 @@ def _readable_errors(hub: Any, repository: str) -> Iterator[None]:
     except errors.HfHubHTTPError.__bases__ as error:  # OSError, and that of its HTTP client
         reason = str(error).partition("\n")[0]
         raise BundleError(f"{place}: {reason}; `hf auth whoami` shows your account") from error
+
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def push(
+    bundle: BundlePath,
+    repository: Annotated[str, typer.Argument(metavar="ORG/NAME", help="Repository on the Hub.")],
+    public: Annotated[
+        bool, typer.Option("--public", help="Let everybody see a new repository.")
+    ] = False,
+    licence: Annotated[
+        str | None, typer.Option("--license", help="Identifier of the licence, such as cc-by-4.0.")
+    ] = None,
+) -> None:
+    """Upload a bundle to the Hugging Face Hub, with a model card; the repository is made.
+
+    The account is that of `hf auth login` or HF_TOKEN. The files name the paths of your data.
+    """
+    say(f"{bundle}: uploading it to {repository}")
+    typer.echo(push_bundle(bundle, repository, public=public, licence=licence))
+    conclude(then=[("serve", f"hf://{repository}")])
