@@ -31,7 +31,7 @@ def _workers(value: object) -> object:
     number = int(value) if isinstance(value, str) and value.isdecimal() else value
     if value == "auto" or (isinstance(number, int) and number >= 1):
         return number
-    raise ValueError(f"write a number of at least 1, or auto, got {value!r}")
+    raise ValueError("write a number of at least 1, or auto")
 
 
 Count = Annotated[int, Field(ge=1)]
