@@ -50,7 +50,7 @@ def address_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-class Target(Protocol):
+class _Target(Protocol):
     """A worker that takes connections."""
 
     channel: socket.socket  # does not block
@@ -67,7 +67,7 @@ class Target(Protocol):
 class Dispatcher:
     """Runs in a thread until it is closed; ``targets`` may change meanwhile."""
 
-    def __init__(self, listener: socket.socket, targets: Sequence[Target]) -> None:
+    def __init__(self, listener: socket.socket, targets: Sequence[_Target]) -> None:
         self.targets = targets
         self._listener, self._closing = listener, threading.Event()
         self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
@@ -108,5 +108,5 @@ class Dispatcher:
                 return
 
 
-def _load(target: Target) -> tuple[int, int]:
+def _load(target: _Target) -> tuple[int, int]:
     return target.connections(), target.connections_given

@@ -137,7 +137,7 @@ class _Window(NamedTuple):
     resets_in_s: float  # until the first of them is out of the window
 
 
-class RequestTimes(Protocol):
+class _RequestTimes(Protocol):
     """Counts the requests of clients."""
 
     def __len__(self) -> int:
@@ -147,7 +147,7 @@ class RequestTimes(Protocol):
         """Count a request, unless the window holds as many as the rate allows."""
 
 
-class TimesInMemory:
+class _TimesInMemory:
     """Those of one process. It needs no thread: a request forgets the clients that are out."""
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class TimesInFolder:
         self._folder = group.folder / f"rates-{what}"
         self._folder.mkdir(exist_ok=True)
         self._lock = group.lock(f"rates-{what}")
-        self._own, self._failing = TimesInMemory(), False
+        self._own, self._failing = _TimesInMemory(), False
 
     def __len__(self) -> int:
         return len([*self._folder.iterdir()])
@@ -229,6 +229,6 @@ class TimesInFolder:
                     path.unlink()
 
 
-def request_times(group: WorkerGroup | None, what: str) -> RequestTimes:
+def request_times(group: WorkerGroup | None, what: str) -> _RequestTimes:
     """The times of the requests of clients, of all workers if there are several."""
-    return TimesInMemory() if group is None else TimesInFolder(group, what)
+    return _TimesInMemory() if group is None else TimesInFolder(group, what)

@@ -37,7 +37,7 @@ METRIC_KINDS: Final = ("counter", "histogram", "gauge_livesum", "gauge_mostrecen
 METRIC_BYTES: Final = 256 * 1024  # of each kind, nine times what all histograms of a worker take
 
 
-class ProcessLock:
+class _ProcessLock:
     """A lock between threads and processes. A process that dies holds it no longer."""
 
     def __init__(self, path: Path) -> None:
@@ -59,7 +59,7 @@ class ProcessLock:
         self._threads.release()
 
 
-Lock = AbstractContextManager[bool | None] | ProcessLock
+Lock = AbstractContextManager[bool | None] | _ProcessLock
 
 
 class Tally:
@@ -152,9 +152,9 @@ class WorkerGroup:
         """A number that all workers add up."""
         return Tally(self._column(name), self.number, self.lock(name))
 
-    def lock(self, name: str) -> ProcessLock:
+    def lock(self, name: str) -> _ProcessLock:
         """A lock of this name between all workers."""
-        return ProcessLock(self.folder / f"{name}.lock")
+        return _ProcessLock(self.folder / f"{name}.lock")
 
     def get(self, name: str) -> int:
         """A number of this worker, or one of `TOTALS`."""

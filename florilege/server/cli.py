@@ -61,9 +61,9 @@ _BATCH_PANELS: Final = {
 }
 
 
-@app.command()
+@app.command("serve")
 @flags_of(Settings, _PANELS)
-def serve(
+def _serve_command(
     settings: Settings,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")] = 8000,
@@ -88,10 +88,10 @@ def serve(
     make_server(app).run(sockets=[listener])
 
 
-@app.command()
+@app.command("predict")
 @flags_of(IdentifyQuery, _QUERY_PANELS)
 @flags_of(BatchSettings, _BATCH_PANELS)
-def predict(
+def _predict_command(
     bundle: Annotated[Path, typer.Argument(help=_BUNDLE_HELP)],
     paths: Annotated[
         list[str],
@@ -147,8 +147,8 @@ def _batch_query(query: IdentifyQuery, batch: BatchSettings) -> IdentifyQuery | 
         raise UsageError(f"{flag} with --tiles: {first['msg'].lower()}") from error
 
 
-@app.command()
-def doctor(
+@app.command("doctor")
+def _doctor_command(
     bundle: Annotated[
         Path | None, typer.Option(help="Also time the network of a bundle in each runtime.")
     ] = None,

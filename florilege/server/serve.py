@@ -128,7 +128,7 @@ class Reloader:
         self.keys: ApiKeys | None = state.keys
         self._requested = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._watched = WatchedFiles(self.engine.settings)
+        self._watched = _WatchedFiles(self.engine.settings)
 
     def request_reload(self) -> None:
         """Request a reload, from any thread; ignored before the server is ready."""
@@ -235,7 +235,7 @@ def _reload_message(old: Pipeline, new: Pipeline, *, same_lists: bool) -> str:
     return f"{name} is now served; classes: {added} added, {removed} removed"
 
 
-class WatchedFiles:
+class _WatchedFiles:
     """The files of the bundle, lists and keys of a server, and whether they have changed."""
 
     def __init__(self, settings: Settings) -> None:

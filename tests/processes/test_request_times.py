@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 from limits import parse
 
-from florilege.processes.shared_state import TimesInFolder, TimesInMemory
+from florilege.processes.shared_state import TimesInFolder, _TimesInMemory
 from florilege.processes.worker_group import WorkerGroup
 
 
@@ -36,7 +36,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_two_workers_count_as_one_does(group: WorkerGroup, clock: Clock) -> None:
     workers = [TimesInFolder(group, "key"), TimesInFolder(group, "key")]
-    single, generator = TimesInMemory(), random.Random(1)
+    single, generator = _TimesInMemory(), random.Random(1)
     rates = [parse("5/second"), parse("20/minute")]
     for _ in range(600):
         clock.now += generator.choice((0.0, 0.01, 0.3, 2.0))

@@ -26,7 +26,7 @@ from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.plan import PlaceWeights
 from florilege.server.answers.query import IdentifyQuery
-from florilege.server.serve import WatchedFiles
+from florilege.server.serve import _WatchedFiles
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.answers import answer_by_hand
@@ -244,7 +244,7 @@ def test_a_bundle_that_is_being_copied_is_served_when_it_is_complete(
 
 
 def test_files_that_still_change_are_left_alone(served: Path) -> None:
-    watched = WatchedFiles(Settings(bundle=served))
+    watched = _WatchedFiles(Settings(bundle=served))
     assert not watched.have_changed()
     for size in range(3):  # a copy under way
         (served / "model.onnx").write_bytes(bytes(size))
@@ -277,7 +277,7 @@ def test_a_missing_file_is_no_change(served: Path, tmp_path: Path) -> None:
         keys_file=tmp_path / "keys",
         lists=(str(tmp_path / "lists"), f"x={tmp_path / 'lists' / 'here'}"),
     )
-    watched = WatchedFiles(settings)
+    watched = _WatchedFiles(settings)
     names = (served / "bundle.json", tmp_path / "keys", tmp_path / "lists" / "here")
     for path in (*names, tmp_path / "lists", served):
         path.rename(tmp_path / "away")

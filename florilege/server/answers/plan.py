@@ -38,7 +38,7 @@ MAX_UNKNOWN_LISTED = 10  # names in an error message
 MAX_SUGGESTED_FOR = 3  # unknown names; finding others takes up to a millisecond each
 
 
-class PlaceEffect(NamedTuple):
+class _PlaceEffect(NamedTuple):
     """What the place of a photo changes; by default it is unknown and changes nothing."""
 
     region: str | None = None
@@ -52,7 +52,7 @@ class PlaceEffect(NamedTuple):
         """Whether a class was recorded there; None if unknown."""
         return None if self.in_range is None else self.in_range[index]
 
-    def among(self, classes: NDArray[np.intp]) -> "PlaceEffect":
+    def among(self, classes: NDArray[np.intp]) -> "_PlaceEffect":
         """The same for some classes, output indices ``(listed,)``."""
         return self._replace(
             lift=None if self.lift is None else self.lift[classes],
@@ -60,7 +60,7 @@ class PlaceEffect(NamedTuple):
         )
 
 
-_PLACE_UNKNOWN = PlaceEffect()
+_PLACE_UNKNOWN = _PlaceEffect()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,7 +70,7 @@ class PlaceWeights:
     occurrences: Occurrences | None
     strength: float
 
-    def effect(self, query: IdentifyQuery) -> PlaceEffect:
+    def effect(self, query: IdentifyQuery) -> _PlaceEffect:
         """What the place of a query changes. Raises a `Problem` if it cannot be used."""
         if (query.region, query.latitude, query.longitude) == (None, None, None):
             if query.month is not None or query.date is not None:
@@ -84,16 +84,16 @@ class PlaceWeights:
         return self._effect(_place(query, self.occurrences))
 
     @cached_property
-    def _effect(self) -> Callable[[Place], PlaceEffect]:
+    def _effect(self) -> Callable[[Place], _PlaceEffect]:
         """`_effect_of` with a cache, which goes when a reload replaces this object: a cache of the
         class would hold the tables of all bundles that were ever served."""
         assert self.occurrences is not None  # `effect` refuses a query without it
         return lru_cache(_PLACES_KEPT)(partial(_effect_of, self.occurrences, self.strength))
 
 
-def _effect_of(occurrences: Occurrences, strength: float, place: Place) -> PlaceEffect:
+def _effect_of(occurrences: Occurrences, strength: float, place: Place) -> _PlaceEffect:
     in_range = occurrences.in_range(place)
-    effect = PlaceEffect(place.region, place.month or None, in_range=in_range)
+    effect = _PlaceEffect(place.region, place.month or None, in_range=in_range)
     if not strength:
         return effect._replace(why_unused="it gained no hits when the model was calibrated")
     if not occurrences.knows(place.region):
@@ -132,7 +132,7 @@ def _invalid(detail: str) -> Problem:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Restriction:
+class _Restriction:
     """The classes that an answer is restricted to."""
 
     classes: NDArray[np.intp]  # their output indices, ascending, (listed,)
@@ -147,7 +147,7 @@ class ClassLists:
 
     table: ClassTable
     calibrated: Mapping[tuple[int, ...], str]  # names in the record by their classes
-    by_name: Mapping[str, Restriction]
+    by_name: Mapping[str, _Restriction]
 
     @classmethod
     def of(cls, table: ClassTable, record: CalibrationRecord) -> "ClassLists":
@@ -172,7 +172,7 @@ class ClassLists:
         """The classes of each list, by its name."""
         return {name: restriction.classes.tolist() for name, restriction in self.by_name.items()}
 
-    def restriction(self, query: SetQuery) -> Restriction | None:
+    def restriction(self, query: SetQuery) -> _Restriction | None:
         """The restriction of a query, to the classes that are in both ``list`` and ``only``.
 
         Raises a `Problem` if there is no such list, class, genus or family, or no class is left.
@@ -194,7 +194,7 @@ class ClassLists:
         single = self._restriction(tuple(sorted(classes)))
         return replace(single, only=[info.id for info in single.infos])
 
-    def always(self, query: IdentifyQuery, restriction: Restriction | None) -> set[str]:
+    def always(self, query: IdentifyQuery, restriction: _Restriction | None) -> set[str]:
         """The ids of the classes to report, whatever they score.
 
         Raises a `Problem` if there is no such class, genus or family, or it is not scored.
@@ -264,10 +264,10 @@ class ClassLists:
         added = {region.name: self._restriction(region.classes) for region in lists}
         return replace(self, by_name={**self.by_name, **added})
 
-    def _restriction(self, classes: tuple[int, ...]) -> Restriction:
+    def _restriction(self, classes: tuple[int, ...]) -> _Restriction:
         infos = tuple(self.table[index] for index in classes)
         calibrated_as = self.calibrated.get(classes)
-        return Restriction(classes=np.array(classes), infos=infos, calibrated_as=calibrated_as)
+        return _Restriction(classes=np.array(classes), infos=infos, calibrated_as=calibrated_as)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -276,8 +276,8 @@ class Plan:
 
     query: IdentifyQuery
     setting: Setting
-    restriction: Restriction | None  # the classes that are scored; None for all
-    effect: PlaceEffect  # what the place changes
+    restriction: _Restriction | None  # the classes that are scored; None for all
+    effect: _PlaceEffect  # what the place changes
     always: Collection[str]  # ids of the classes to report whatever they score
     languages: Sequence[str]
 

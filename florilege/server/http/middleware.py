@@ -62,7 +62,7 @@ SAFETY = {
 _SAFETY = [(name.lower().encode(), value.encode()) for name, value in SAFETY.items()]
 
 
-class RequestTracer:
+class _RequestTracer:
     """Creates a span of a ``TracerProvider`` for each request, with a child for each stage."""
 
     def __init__(self, provider: Any) -> None:
@@ -109,7 +109,7 @@ class RequestTracer:
         span.end(end)
 
 
-def open_traces() -> RequestTracer | None:
+def open_traces() -> _RequestTracer | None:
     """Traces for the collector that the standard variables name; None if they name none."""
     off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
     if off or not any(os.environ.get(name) for name in ENDPOINTS):
@@ -127,7 +127,7 @@ def open_traces() -> RequestTracer | None:
         resource = resource.merge(Resource({"service.name": "florilege"}))
     provider = TracerProvider(resource=resource)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return RequestTracer(provider)
+    return _RequestTracer(provider)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class RequestMiddleware:
     app: ASGIApp
     metrics: Metrics
     access_log: bool = False
-    traces: RequestTracer | None = None
+    traces: _RequestTracer | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

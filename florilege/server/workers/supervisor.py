@@ -139,7 +139,7 @@ class _Worker(Process):
         self.group.set("dead_cpu_ms", round(1000 * (usage.ru_utime + usage.ru_stime)))
 
 
-class Supervisor(Multiprocess):
+class _Supervisor(Multiprocess):
     """Runs until a signal, or until the first workers cannot start: then ``failure`` says why."""
 
     # A worker more or less would change the limits that all of them share.
@@ -267,7 +267,7 @@ def supervise(settings: Settings, workers: int, listener: socket.socket) -> None
     with tempfile.TemporaryDirectory(prefix="florilege-", ignore_cleanup_errors=True) as folder:
         group = WorkerGroup(Path(folder), workers, parent=os.getpid())
         group.create()
-        supervisor = Supervisor(settings, listener, group)
+        supervisor = _Supervisor(settings, listener, group)
         supervisor.run()
     if supervisor.failure is not None:
         raise supervisor.failure

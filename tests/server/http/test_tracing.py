@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from florilege.server.http.middleware import ENDPOINTS, RequestTracer, open_traces
+from florilege.server.http.middleware import ENDPOINTS, _RequestTracer, open_traces
 from tests.server import garden
 from tests.server.http.test_api_keys import bearer, line
 from tests.server.http_client import open_client
@@ -37,7 +37,7 @@ def spans(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Asked], li
 
         exporter, provider = InMemorySpanExporter(), TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(exporter))
-        monkeypatch.setattr("florilege.server.app.open_traces", lambda: RequestTracer(provider))
+        monkeypatch.setattr("florilege.server.app.open_traces", lambda: _RequestTracer(provider))
         with open_client(bundle, **settings) as client:
             ask(client)
             return list(exporter.get_finished_spans())

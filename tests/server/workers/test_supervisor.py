@@ -15,7 +15,7 @@ from florilege.processes.connections import bind
 from florilege.processes.worker_group import WorkerGroup
 from florilege.server.settings import Settings
 from florilege.server.workers import supervisor as module
-from florilege.server.workers.supervisor import HUNG_S, LONGEST_PAUSE_S, Supervisor, _Worker
+from florilege.server.workers.supervisor import HUNG_S, LONGEST_PAUSE_S, _Supervisor, _Worker
 
 
 class Clock:
@@ -63,7 +63,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
-) -> Iterator[Supervisor]:
+) -> Iterator[_Supervisor]:
     group = WorkerGroup(tmp_path, 3)
     group.create()
     Fake.made, Fake.starts_ready = [], True
@@ -71,7 +71,7 @@ def supervisor(
     monkeypatch.setattr(module, "demand_memory", lambda workers, process: None)
     handlers = {number: signal.getsignal(number) for number in module.SIGNALS}
     settings = Settings(bundle=tmp_path, drain_notice_s=5.0)
-    supervisor = Supervisor(settings, bind("127.0.0.1", 0), group)
+    supervisor = _Supervisor(settings, bind("127.0.0.1", 0), group)
     yield supervisor
     supervisor._dispatcher.close()
     for worker in Fake.made:
@@ -81,7 +81,7 @@ def supervisor(
 
 
 def test_one_worker_starts_first_and_the_port_opens_when_all_are_ready(
-    supervisor: Supervisor,
+    supervisor: _Supervisor,
 ) -> None:
     supervisor.init_processes()
     assert [worker.group.number for worker in Fake.made] == [0, 1, 2]
@@ -90,7 +90,7 @@ def test_one_worker_starts_first_and_the_port_opens_when_all_are_ready(
 
 @pytest.mark.parametrize("error", [BundleError("it is damaged"), None])
 def test_what_fails_at_the_first_start_fails_once_and_ends_the_server(
-    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, error: FlorilegeError | None
+    supervisor: _Supervisor, monkeypatch: pytest.MonkeyPatch, error: FlorilegeError | None
 ) -> None:
     def start(worker: Fake) -> None:
         Fake.starts_ready = False
@@ -110,7 +110,7 @@ def test_what_fails_at_the_first_start_fails_once_and_ends_the_server(
 
 
 def test_more_workers_than_memory_allows_start_one_alone(
-    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+    supervisor: _Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def demand(workers: int, process: int) -> None:
         raise UsageError(f"--workers {workers} {process}")
@@ -121,7 +121,7 @@ def test_more_workers_than_memory_allows_start_one_alone(
 
 
 def test_a_slow_worker_is_not_killed_and_one_that_hangs_is(
-    supervisor: Supervisor, clock: Clock
+    supervisor: _Supervisor, clock: Clock
 ) -> None:
     supervisor.init_processes()
     slow, hung, loading = Fake.made
@@ -141,7 +141,7 @@ def test_a_slow_worker_is_not_killed_and_one_that_hangs_is(
 
 
 def test_a_worker_that_cannot_start_is_tried_ever_later(
-    supervisor: Supervisor, clock: Clock
+    supervisor: _Supervisor, clock: Clock
 ) -> None:
     supervisor.init_processes()
     Fake.starts_ready = False
@@ -168,7 +168,7 @@ def test_a_worker_that_cannot_start_is_tried_ever_later(
 
 @pytest.mark.parametrize("model", [7, 8])
 def test_a_new_worker_with_another_bundle_lets_all_load_it(
-    supervisor: Supervisor, model: int
+    supervisor: _Supervisor, model: int
 ) -> None:
     supervisor.init_processes()
     for worker in Fake.made:
@@ -183,7 +183,7 @@ def test_a_new_worker_with_another_bundle_lets_all_load_it(
     assert first.signals == third.signals == loads
 
 
-def test_a_hangup_reaches_only_workers_that_can_load(supervisor: Supervisor) -> None:
+def test_a_hangup_reaches_only_workers_that_can_load(supervisor: _Supervisor) -> None:
     supervisor.init_processes()
     Fake.made[1].group.set("ready", 0)  # the signal would end it
     supervisor.handle_hup()
@@ -195,7 +195,7 @@ def test_a_hangup_reaches_only_workers_that_can_load(supervisor: Supervisor) -> 
     [(signal.SIGTERM, 5.0, False), (signal.SIGTERM, 1.0, True), (signal.SIGINT, 0.0, False)],
 )
 def test_a_stop_closes_the_port_after_the_notice(
-    supervisor: Supervisor, clock: Clock, first: int, notice_s: float, again: bool
+    supervisor: _Supervisor, clock: Clock, first: int, notice_s: float, again: bool
 ) -> None:
     supervisor.init_processes()
     closed = list[float]()
@@ -222,7 +222,7 @@ def test_a_stop_closes_the_port_after_the_notice(
     assert isinstance(supervisor.failure, KeyboardInterrupt) == (first == signal.SIGINT)
 
 
-def test_a_worker_gets_its_end_of_the_channel_alone(supervisor: Supervisor) -> None:
+def test_a_worker_gets_its_end_of_the_channel_alone(supervisor: _Supervisor) -> None:
     """With ours it would never notice that the supervisor has died."""
     worker = _Worker(supervisor.config, supervisor.settings, supervisor.group)
     state: dict[str, Any] = worker.__getstate__()
