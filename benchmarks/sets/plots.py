@@ -65,7 +65,8 @@ def measure(pipeline: Pipeline, photo: bytes, truth: set[str], tile_size: int, t
     for k in WHOLE:
         answer = pipeline.decide(whole, pipeline.plan(IdentifyQuery(k=k)), "").answer
         add("the whole photo", k, {each.class_id for each in answer.results})
-    plot = Plot.open(pipeline, photo, SurveyQuery(tile_size=tile_size))
+    tiles = SurveyQuery(tile_size=tile_size)
+    plot = Plot.open(pipeline, photo, tiles, pipeline.plan(tiles.of_tile()))
     outputs = [pipeline.outputs(plot.image.crop(box)) for box in plot.boxes]
     for k in TILES:
         query = SurveyQuery(tile_size=tile_size, k=k)

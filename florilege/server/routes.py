@@ -4,10 +4,9 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
 from limits import parse
-from pydantic import Field, ValidationError
+from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from florilege.server.answers.class_list import fallback_chain
@@ -18,7 +17,7 @@ from florilege.server.http.api_keys import client_of
 from florilege.server.http.cached_responses import BundleInfo, CachedResponse
 from florilege.server.http.model_card import ModelCard
 from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTO, body_of, problem_responses
-from florilege.server.http.request import GUARDS, read_body
+from florilege.server.http.request import GUARDS, errors_of, read_body
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import ClassDetails, ClassList, Health, RequestModel
 
@@ -192,12 +191,8 @@ async def feedback(
         raise Problem(Code.MALFORMED_REQUEST, "send feedback as Content-Type: application/json")
     deadline_s = engine.settings.upload_deadline_s
     body = await read_body(request, limit=MAX_FEEDBACK_BYTES, deadline_s=deadline_s)
-    try:
+    with errors_of("body"):
         feedback_body = FeedbackBody.model_validate_json(body)
-    except ValidationError as error:
-        errors = error.errors(include_url=False)
-        located = [{**error, "loc": ("body", *error["loc"])} for error in errors]
-        raise RequestValidationError(located) from error
     take = partial(
         store.take,
         feedback_body,

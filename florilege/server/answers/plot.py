@@ -34,6 +34,7 @@ class Plot:
         pipeline: Pipeline,
         photo: bytes,
         query: SurveyQuery,
+        plan: Plan,
         *,
         max_tiles: int | None = None,
         check: Callable[[], None] = lambda: None,
@@ -41,11 +42,11 @@ class Plot:
     ) -> "Plot":
         """Decode a photo and lay the tiles that cover it, at most as large as its short side.
 
+        ``plan`` is that of ``query.of_tile()``, of the same pipeline.
         ``check`` is called while the photo waits to be decoded, and ``reserve`` before that with
         its pixels; both may raise. Raises a `Problem` if the photo cannot be used or has more than
         ``max_tiles`` tiles.
         """
-        plan = pipeline.plan(query.of_tile())
         try:
             header = read_header(photo)
             size = min(query.tile_size, header.width, header.height)

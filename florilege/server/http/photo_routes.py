@@ -148,7 +148,7 @@ async def survey(request: Request) -> Response:
     engine: Engine = request.app.state.engine
     query = query_of(request, SurveyQuery)
     query = query.accepting(request.headers.get("accept-language", ""))
-    await _plan(engine, query.of_tile())
+    checked, plan = await _plan(engine, query.of_tile())
 
     upload_budget: UploadBudget = request.app.state.upload_budget
     with upload_budget.hold() as count:
@@ -171,8 +171,15 @@ async def survey(request: Request) -> Response:
                 count(_BYTES_A_PIXEL * pixels)
 
             most = engine.settings.max_tiles
+            current = plan if pipeline is checked else pipeline.plan(query.of_tile())
             return Plot.open(
-                pipeline, photos[0], query, max_tiles=most, check=job.check, reserve=reserve
+                pipeline,
+                photos[0],
+                query,
+                current,
+                max_tiles=most,
+                check=job.check,
+                reserve=reserve,
             )
 
         plot, photos = await _process_photos(request, engine, decode)

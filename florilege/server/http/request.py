@@ -48,11 +48,18 @@ def query_of(request: Request, model: type[Q]) -> Q:
     """
     query = request.query_params
     values = {name: query.getlist(name) if name in REPEATED else query[name] for name in query}
-    try:
+    with errors_of("query"):
         return model.model_validate(values)
+
+
+@contextmanager
+def errors_of(part: str) -> Iterator[None]:
+    """Turn what pydantic says of a ``part`` of a request, ``query`` or ``body``, into FastAPI's."""
+    try:
+        yield
     except ValidationError as error:
         errors = error.errors(include_url=False)
-        located = [{**error, "loc": ("query", *error["loc"])} for error in errors]
+        located = [{**error, "loc": (part, *error["loc"])} for error in errors]
         raise RequestValidationError(located) from error
 
 

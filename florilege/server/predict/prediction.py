@@ -257,8 +257,8 @@ class _Work:
 
     @cached_property
     def _plan(self) -> Plan:
-        assert isinstance(self.query, IdentifyQuery)  # a survey plans its tiles
-        return self.pipeline.plan(self.query)
+        query = self.query
+        return self.pipeline.plan(query.of_tile() if isinstance(query, SurveyQuery) else query)
 
     def _predict(
         self, observation: Observation, outputs: Sequence[Outputs | Problem]
@@ -288,7 +288,7 @@ class _Work:
     def _survey(self, query: SurveyQuery, observation: Observation) -> Prediction:
         line = _line(observation)
         try:
-            plot = Plot.open(self.pipeline, _read(observation.photos[0]), query)
+            plot = Plot.open(self.pipeline, _read(observation.photos[0]), query, self._plan)
             answers = [plot.answer_tile(box) for box in plot.boxes]
         except Problem as problem:
             line["error"] = _error(problem)
