@@ -1,7 +1,7 @@
 """The application: composes the parts, holds no logic."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cache, partial
 
@@ -84,22 +84,27 @@ def create_app(settings: Settings, group: WorkerGroup | None = None) -> FastAPI:
     app.include_router(operations)
     app.include_router(page_router())
     if settings.cors_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=list(settings.cors_origins),
-            allow_methods=["GET", "POST"],
-            allow_headers=[
-                *("Content-Type", "X-Request-Id", "Idempotency-Key"),
-                *("Authorization", "X-API-Key"),
-            ],
-            expose_headers=[
-                *("X-Request-Id", "Retry-After", "Server-Timing"),
-                *("RateLimit", "RateLimit-Policy"),
-            ],
-        )
+        _allow_pages_of(app, settings.cors_origins)
     app.openapi = cache(partial(openapi_document, app))  # type: ignore[method-assign]  # as FastAPI documents it
     app.state.openapi_json = cache(lambda: json.dumps(app.openapi()).encode())
     app.add_middleware(
         RequestMiddleware, metrics=metrics, access_log=settings.access_log, traces=traces
     )
     return app
+
+
+def _allow_pages_of(app: FastAPI, origins: Iterable[str]) -> None:
+    """Let pages of other origins send requests and read answers."""
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=list(origins),
+        allow_methods=["GET", "POST"],
+        allow_headers=[
+            *("Content-Type", "X-Request-Id", "Idempotency-Key"),
+            *("Authorization", "X-API-Key"),
+        ],
+        expose_headers=[
+            *("X-Request-Id", "Retry-After", "Server-Timing"),
+            *("RateLimit", "RateLimit-Policy"),
+        ],
+    )
