@@ -180,8 +180,8 @@ class _TimesInMemory:
 class TimesInFolder:
     """Those of several workers: a file of times for each client and rate, under one lock.
 
-    All processes of a machine have the same `time.monotonic`. While the disk is full, each worker
-    counts for itself.
+    All processes of a machine have the same `time.monotonic`. While it cannot be written, each
+    worker counts for itself.
     """
 
     def __init__(self, group: WorkerGroup, what: str) -> None:
@@ -223,6 +223,7 @@ class TimesInFolder:
 
     def forget(self) -> None:
         """Delete the files of clients whose last request is out of its window."""
+        self._folder.mkdir(exist_ok=True)  # if somebody has cleaned up /tmp
         for path in self._folder.iterdir():
             with self._lock:
                 if time.time() - path.stat().st_mtime > float(path.name.partition("-")[0]) + 1:

@@ -80,3 +80,13 @@ def test_on_a_full_disk_each_worker_counts_for_itself(
     assert [answer.within_rate for answer in answers] == [True, True, True, False]
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert times.add("a", rate).requests == 2
+
+
+def test_a_folder_that_somebody_has_deleted_is_there_again_after_a_minute(
+    group: WorkerGroup, clock: Clock
+) -> None:
+    workers, rate = [TimesInFolder(group, "key") for _ in range(2)], parse("3/minute")
+    (group.folder / "rates-key").rmdir()
+    assert [worker.add("a", rate).requests for worker in workers] == [1, 1]
+    workers[0].forget()
+    assert [worker.add("a", rate).requests for worker in workers] == [1, 2]

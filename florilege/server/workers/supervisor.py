@@ -156,6 +156,15 @@ class _Supervisor(Multiprocess):
         self._forget_at = 0.0
         self._last_signal = signal.SIGTERM
 
+    def run(self) -> None:
+        """Run until a signal. If this fails, stop the workers: the process would wait for them."""
+        try:
+            super().run()
+        except BaseException:
+            self.terminate_all()
+            self.join_all()
+            raise
+
     def init_processes(self) -> None:
         """Start one worker and, once it is ready, all others: what fails, fails once."""
         try:

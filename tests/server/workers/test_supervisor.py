@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -220,6 +221,21 @@ def test_a_stop_closes_the_port_after_the_notice(
     assert closed[0] - started == pytest.approx(notice_s, abs=0.11)
     assert [worker.signals for worker in Fake.made] == [[first] * (1 + again)] * 3
     assert isinstance(supervisor.failure, KeyboardInterrupt) == (first == signal.SIGINT)
+
+
+def test_a_supervisor_that_fails_stops_its_workers(
+    supervisor: _Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(worker: Fake, number: int) -> None:
+        worker.signals.append(number)
+        worker.alive = False
+
+    monkeypatch.setattr(Fake, "send", send)
+    monkeypatch.setattr(supervisor, "keep_subprocess_alive", Mock(side_effect=OSError("deleted")))
+    with pytest.raises(OSError, match="deleted"):
+        supervisor.run()
+    assert [worker.signals for worker in Fake.made] == [[signal.SIGTERM]] * 3
+    assert not supervisor._dispatcher._thread.is_alive()
 
 
 def test_a_worker_gets_its_end_of_the_channel_alone(supervisor: _Supervisor) -> None:
