@@ -48,7 +48,7 @@ class Sentence(NamedTuple):
         return (abs(beyond) if self.promised == "0" else beyond) / max(error, 1e-9)
 
 
-GIVEN = {"head": "linear", "score_kind": "softmax"}  # so that nothing is chosen
+GIVEN: dict[str, Any] = {"head": "linear", "score_kind": "softmax"}  # so that nothing is chosen
 Figures = Iterator[tuple[Sentence, float]]
 
 

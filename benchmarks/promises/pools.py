@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.view import Scoring, View
-from florilege.models.occurrences import Occurrences, Place
+from florilege.models.occurrences import ALL_MONTHS, Occurrences, Place
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,7 +41,8 @@ class Pool:
         counts: Training images of each species, ``(species,)``.
         genera: The genus of each species.
         a_plant: Photos of each plant.
-        occurrences: Where each species was recorded, and ``regions``, where each plant grows.
+        occurrences: Where each species was recorded, and ``regions`` and ``months``, where and when
+            the photos of each plant were taken; without ``months`` the month is unknown.
     """
 
     logits: Mapping[str, NDArray[np.float32]]
@@ -51,6 +52,7 @@ class Pool:
     a_plant: int = 1
     occurrences: Occurrences | None = None
     regions: Ints | None = None
+    months: Ints | None = None
     _truths: dict[object, "Truth"] = field(default_factory=dict)
 
     @property
@@ -83,7 +85,9 @@ class Pool:
         """Where a photo was taken."""
         if self.regions is None:
             return None
-        return Place(f"r{self.regions[row // self.a_plant]:02}")
+        plant = row // self.a_plant
+        month = ALL_MONTHS if self.months is None else int(self.months[plant])
+        return Place(f"r{self.regions[plant]:02}", month)
 
     def truth(
         self, view: View, scoring: Scoring, weights: Floats | None, strength: float
@@ -107,9 +111,11 @@ class Pool:
             labels = np.searchsorted(classes, labels[among])
         if view.place is not None:
             assert self.occurrences is not None
-            assert self.regions is not None
-            lifts = np.stack([self.occurrences.log_lift(Place(f"r{r:02}")) for r in range(REGIONS)])
-            lift = strength * lifts[self.regions[groups[:, 0] // self.a_plant]]
+            where = [self.place(row) for row in groups[:, 0].tolist()]
+            if view.place == "region":
+                where = [place and Place(place.region) for place in where]
+            lifts = {place: self.occurrences.log_lift(place) for place in {*where} if place}
+            lift = strength * np.stack([lifts[place] for place in where if place])
         scores = scoring.scores(logits, lift=lift, classes=classes, prior=self.prior)
         return Truth(scores if weights is None else scores * weights, labels)
 
@@ -200,7 +206,7 @@ def invented(
     regions = occurrences = None
     labels = random.choice(species, plants, p=prior)
     if places:
-        labels, regions, occurrences = _places(random, plants, prior)
+        labels, regions, occurrences = regional(random, plants, prior)
     labels = np.repeat(labels, a_plant)
     own = np.repeat(random.normal(size=(plants, dimensions)), a_plant, axis=0)
     points = means[labels] + np.sqrt(1 - alike) * random.normal(size=(labels.size, dimensions))
@@ -224,7 +230,7 @@ def invented(
     )
 
 
-def _places(
+def regional(
     random: np.random.Generator, plants: int, prior: Floats
 ) -> tuple[Ints, Ints, Occurrences]:
     """Species and region of each plant, and records that are not quite as these."""

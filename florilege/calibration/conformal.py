@@ -224,8 +224,8 @@ def interpolated_thresholds(
             :func:`conformal_rank` does, as if :math:`T` were known: this is simulated, not proved.
 
     Returns:
-        Shape ``(classes,)``, with ``-inf`` where every class must be in every set and ``+inf``
-        where the best class suffices.
+        Shape ``(classes,)``, with 0 for a class that must be in every set and ``+inf`` where the
+        best class suffices.
 
     References:
         Vovk, Gammerman and Shafer, "Algorithmic learning in a random world", 2005, for new rows
@@ -236,9 +236,9 @@ def interpolated_thresholds(
     ratios = np.full(true_scores.shape, np.inf)  # where a threshold is 0
     np.divide(true_scores, mixed, out=ratios, where=mixed > 0)
     rank = conformal_rank(coverage, true_scores.size, candidates=candidates)
+    if rank == 0:
+        return np.zeros(cut.own.shape)
     factor = true_score_quantile(ratios, rank)
-    if factor == -np.inf:
-        return np.full(cut.own.shape, -np.inf)
     of_all, of_class = factor * (1 - macro_weight) * cut.shared_below, factor * macro_weight
     score = np.inf if of_class >= 1 else of_all / (1 - of_class)  # solves it between two ranks
     lowered = np.clip(score, cut.own_below, cut.own)

@@ -66,7 +66,7 @@ def choosing_rows(observations: Ints | None, rows: int, *, seed: int = 0) -> Boo
     """Draw the fifth of the observations whose photos choose, as a mask; the others calibrate.
 
     Photos that both choose among candidates and calibrate make every promise dearer: with 1,000
-    photos and eight candidates, sets for a coverage of 0.9 hold 6.1 classes instead of 5.3
+    photos and twelve candidates, sets for a coverage of 0.9 hold 6.1 classes instead of 5.4
     (``python -m benchmarks.rules.chosen_candidates``). With fewer than 500 observations a fifth is
     too few to choose; then None is returned, all photos do both, and promises allow for it.
 

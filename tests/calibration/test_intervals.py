@@ -285,3 +285,26 @@ def test_the_correlation_within_clusters_is_that_of_the_analysis_of_variance() -
     assert _correlation(sizes, 4 * inside, 2 * among) == pytest.approx(expected)
     assert _correlation(sizes, 10.0, 1.0) == 0
     assert _correlation(sizes, 0.0, 0.0) == 0
+
+
+def test_the_interval_of_a_skewed_mean_is_longer_towards_the_long_tail() -> None:
+    low, high = mean_interval(3.0, 2.0, 150)
+    t = (3.0 - low) * sqrt(149) / 2.0
+    longer = 4.0 * 2.0 * (1 + 2 * t * t) / (6 * 150)
+    assert mean_interval(3.0, 2.0, 150, skewness=4.0) == pytest.approx((low, high + longer))
+    assert mean_interval(3.0, 2.0, 150, skewness=-4.0) == pytest.approx((low - longer, high))
+    assert mean_interval(3.0, 2.0, 150, skewness=4.0, highest=3.1) == (low, 3.1)
+
+
+def test_means_of_a_few_skewed_values_are_held_more_often_for_it() -> None:
+    """Lognormal values with a skewness of 6."""
+    random, held = np.random.default_rng(3), np.zeros(2)
+    for _ in range(1500):
+        values = np.exp(random.normal(size=100))
+        mean, deviation = values.mean(), values.std()
+        third = ((values - mean) ** 3).mean() / deviation**3
+        for place, skewness in enumerate((0.0, third)):
+            low, high = mean_interval(mean, deviation, 100, skewness=skewness)
+            held[place] += low <= np.exp(0.5) <= high
+    assert held[0] / 1500 < 0.925
+    assert held[1] / 1500 > 0.935

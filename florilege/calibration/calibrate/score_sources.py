@@ -97,6 +97,9 @@ class PhotoPlaces(NamedTuple):
 
 
 Block = tuple[Floats, Ints | None]  # scores, and labels if known
+# A table takes seven passes over its scores, half of the time of small views. A choice has ten
+# sources at most, which keep 160 MB.
+_KEPT_BYTES = 16 * 2**20
 _KEPT_LIFTS = 256  # places whose lifts are kept while the photos are scored
 
 
@@ -135,6 +138,20 @@ class _Shown(NamedTuple):
     made_from: MadeFrom | None
     classes: Indices | None  # the scored classes; None for all
     places: Sequence[Place] | None  # of each group
+
+
+def _kept(blocks: Callable[[], Iterator[Block]]) -> Callable[[], Iterator[Block]]:
+    """The same blocks, computed in the first pass alone; nothing may write to them."""
+    every = list[Block]()
+
+    def again() -> Iterator[Block]:
+        if not every:
+            every.extend(blocks())
+            for scores, _ in every:
+                scores.setflags(write=False)
+        return iter(every)
+
+    return again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,10 +199,12 @@ class LabelledPhotos:
                 yield scores, labels[part]
 
         observations = outputs.observations
+        classes = len(self.prior) if showing.classes is None else len(showing.classes)
+        small = 8 * len(rows) * classes <= _KEPT_BYTES
         return Source(
-            blocks=blocks,
+            blocks=_kept(blocks) if small else blocks,
             rows=len(rows),
-            classes=len(self.prior) if showing.classes is None else len(showing.classes),
+            classes=classes,
             scoring=scoring,
             view=view,
             made_from=showing.made_from,

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from florilege.calibration.certificate import Certificate, Evidence, certificate
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import Z95, mean_interval, wilson
+from florilege.calibration.record.measurement import size_bins
 from florilege.calibration.record.schema import Counts, Origin, Table
 from florilege.calibration.record.statement import statement
 from florilege.calibration.rules import RULES, LabelNoise
@@ -69,7 +70,10 @@ def row_of(counts: Counts, rows: int, noise: LabelNoise | None, bounds: tuple[in
     """
     size, (fewest, most) = counts.size_sum / rows, bounds
     deviation = sqrt(max(0, rows * counts.size_squares - counts.size_sum**2)) / rows
-    low, high = mean_interval(size, deviation, counts.size_rows, lowest=fewest, highest=most)
+    skewness = _skewness(counts.sizes, size, deviation)
+    low, high = mean_interval(
+        size, deviation, counts.size_rows, lowest=fewest, highest=most, skewness=skewness
+    )
     return Row(
         value=counts.value,
         lambda_val=counts.lambda_val,
@@ -82,6 +86,14 @@ def row_of(counts: Counts, rows: int, noise: LabelNoise | None, bounds: tuple[in
         size_histogram=counts.sizes,
         **({} if counts.hit_rows is None else _hits(counts, counts.hit_rows, noise)),
     )
+
+
+def _skewness(sizes: Sequence[int], mean: float, deviation: float) -> float:
+    """Skewness of set sizes, from the sets in each bin, which counts as its lower edge."""
+    if deviation == 0:
+        return 0.0
+    edges = size_bins(2 ** len(sizes))[: len(sizes)]
+    return float(np.average((edges - mean) ** 3, weights=sizes)) / deviation**3
 
 
 def _label_hits(counts: Counts) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate import fit
+from florilege.calibration.calibrate import fit, score_sources
 from florilege.calibration.calibrate import photo_outputs as outputs_module
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.cautions import FEW_LISTED, cautions
@@ -162,6 +162,24 @@ def listed_source(outputs: SplitOutputs, region: RegionList) -> Source:
     prior = np.full(CLASSES, 1 / CLASSES)
     photos = LabelledPhotos(outputs=outputs, prior=prior, lists={region.name: region.classes})
     return photos.source(View(list=region.name), Scoring(head="a", score_kind="softmax"))
+
+
+@pytest.mark.parametrize(("bytes_kept", "passes"), [(10**6, 1), (0, 3)])
+def test_scores_of_few_photos_are_computed_once_and_others_in_every_pass(
+    monkeypatch: pytest.MonkeyPatch, bytes_kept: int, passes: int
+) -> None:
+    monkeypatch.setattr(score_sources, "_KEPT_BYTES", bytes_kept)
+    logits, labels = sample_logits()
+    outputs = SplitOutputs({"linear": CLASSES}, labels[:200], split="val")
+    outputs.append({"linear": logits[:200]})
+    rows = MagicMock(wraps=outputs.rows)
+    monkeypatch.setattr(outputs, "rows", rows)
+    photos = LabelledPhotos(outputs=outputs, prior=np.full(CLASSES, 1 / CLASSES), lists={})
+    source = photos.source(View(), Scoring(head="linear", score_kind="softmax"))
+    first, *others = (np.concatenate([scores for scores, _ in source.blocks()]) for _ in range(3))
+    assert all((scores == first).all() for scores in others)
+    assert rows.call_count == passes
+    outputs.close()
 
 
 def test_photos_of_a_list_keep_their_plants() -> None:

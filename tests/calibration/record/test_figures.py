@@ -28,7 +28,8 @@ REVIEWED = LabelNoise(kind="uniform", rate=0.1, low=0.02, high=0.3, source="revi
 def test_sizes_and_hits_are_those_of_the_sets_with_intervals_of_independent_rows() -> None:
     row = row_of(COUNTS, ROWS, None, (0, 6))
     assert (row.size, row.size_deviation) == pytest.approx((SIZES.mean(), SIZES.std()))
-    expected = mean_interval(SIZES.mean(), SIZES.std(), 40, lowest=0, highest=6)
+    third = ((SIZES - SIZES.mean()) ** 3).mean() / SIZES.std() ** 3
+    expected = mean_interval(SIZES.mean(), SIZES.std(), 40, lowest=0, highest=6, skewness=third)
     assert (row.size_low, row.size_high) == pytest.approx(expected)
     assert (row.hit_rate, row.hit_rows, row.empty_rate) == (0.87, 30, 0.05)
     assert (row.hit_low, row.hit_high) == wilson(87, 100, effective=30)

@@ -175,6 +175,16 @@ def test_data_of_which_the_interpolation_alone_misses_twice_as_many_are_covered(
     assert rule.sets(scores)[np.arange(10_000), labels].mean() >= 0.9
 
 
+def test_a_class_that_no_threshold_excludes_leaves_the_misses_to_the_others() -> None:
+    scores = np.zeros((100, 2))
+    scores[:80, 0] = np.linspace(0.5, 0.9, 80)
+    labels = np.repeat([0, 1], [80, 20])  # those of class 1 have a score of 0
+    rule = calibrate("class_coverage", scores, labels, coverage=0.9, class_counts=[1, 1],
+                     macro_weight=0.5, min_size=0)  # fmt: skip
+    assert thresholds(rule)[1] == 0
+    assert (scores[:80, 0] < thresholds(rule)[0]).sum() in (8, 9)  # of all hundred
+
+
 def test_scores_below_0_have_no_ratio_to_a_threshold() -> None:
     options = {"coverage": 0.5, "class_counts": [1, 1]}
     with pytest.raises(ValueError, match=r"must be 0 or more .* got -1"):
