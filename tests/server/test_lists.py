@@ -191,7 +191,7 @@ def test_predict_takes_a_file_or_a_list_of_the_bundle(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--list", "nowhere.txt"), "nowhere.txt cannot be read"),
+        (("--list", "nowhere.txt"), "no list and no file is named nowhere.txt"),
         (("--only", "Viole"), "possible values: Viola, Violaceae"),
         (("--only", ","), "it names no class"),
     ],
