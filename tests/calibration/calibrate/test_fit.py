@@ -142,6 +142,14 @@ def test_coverage_of_groups_is_guaranteed_only_for_real_plants() -> None:
     assert not guaranteed(species, 2)
 
 
+def test_thresholds_by_class_are_those_of_single_photos_alone() -> None:
+    """With groups of photos a class would have too few for one of its own."""
+    tables = fitted_plants(observations=PLANTS, fresh=True).tables
+    views = {table.view for table in tables}
+    by_class = {t.view for t in tables if "class_coverage" in {rule.rule for rule in t.rules}}
+    assert by_class == {View()} < views
+
+
 def test_the_fewest_groups_are_enough_and_one_fewer_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = fitted_pairs()
     groups = pairs.point(View(photos=2), pairs.setting("average_k")).rows
