@@ -190,7 +190,9 @@ async def feedback(
     if media_type.lower() != "application/json":
         raise Problem(Code.MALFORMED_REQUEST, "send feedback as Content-Type: application/json")
     deadline_s = engine.settings.upload_deadline_s
-    body = await read_body(request, limit=MAX_FEEDBACK_BYTES, deadline_s=deadline_s)
+    body = await read_body(
+        request, limit=MAX_FEEDBACK_BYTES, deadline_s=deadline_s, advice="shorten the note"
+    )
     with errors_of("body"):
         feedback_body = FeedbackBody.model_validate_json(body)
     take = partial(

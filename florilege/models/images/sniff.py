@@ -28,6 +28,7 @@ _REFUSED: Final = (
     (b"8BPS", "a Photoshop document"),
     (b"%PDF", "a PDF document"),
     (b"PK\x03\x04", "a zip archive"),
+    (b"\x1f\x8b", "data in gzip"),
     (b"<svg", "an SVG drawing"),
     (b"<?xml", "an XML document"),
 )

@@ -36,6 +36,7 @@ FEW_PARTS: Final = 12
 MAX_DIGITS = 18
 FIELD = "images"
 MAX_PARTS = 100
+_SMALLER: Final = "make the photo smaller (1600 pixels on the long side are plenty) or send fewer"
 FindPhotos = Callable[[bytes, str], list[bytes]]  # given a form and its Content-Type
 InThread = Callable[[FindPhotos, bytes, str], Awaitable[list[bytes]]]  # calls one elsewhere
 
@@ -235,7 +236,9 @@ async def read_images(
     limit, deadline_s = settings.max_body_bytes, settings.upload_deadline_s
     content_type, max_images = request.headers.get("content-type", ""), settings.max_images
     with upload_budget.hold() as count:
-        body = await read_body(request, limit=limit, deadline_s=deadline_s, count=count)
+        body = await read_body(
+            request, limit=limit, deadline_s=deadline_s, advice=_SMALLER, count=count
+        )
         if not content_type.lower().startswith("multipart/form-data"):
             images = [body] if body else []  # the bytes decide the type, whatever the header says
         elif len(body) > PARSED_ON_THE_LOOP or body.count(b"\n--") > FEW_PARTS:
@@ -258,9 +261,12 @@ async def read_body(
     *,
     limit: int,
     deadline_s: float,
+    advice: str,
     count: Callable[[int], None] = lambda _: None,
 ) -> bytes:
     """Read a whole body; ``count`` gets the size of each chunk and may refuse it.
+
+    ``advice`` says what to do about a body that is too large or late.
 
     Raises `ClientDisconnect` if the client left, and a `Problem` if the declared or actual size
     exceeds ``limit`` bytes, the body is late, or the Content-Length is invalid.
@@ -270,29 +276,24 @@ async def read_body(
         detail = f"Content-Length must be a number, got {declared[:40]!r}"
         raise Problem(Code.MALFORMED_REQUEST, detail)
     if len(declared) > MAX_DIGITS or int(declared) > limit:
-        raise _too_large(limit)
+        raise _too_large(limit, advice)
     body = bytearray()
     try:
         async with asyncio.timeout(deadline_s), aclosing(request.stream()) as chunks:
             async for chunk in chunks:
                 if len(body) + len(chunk) > limit:
-                    raise _too_large(limit)
+                    raise _too_large(limit, advice)
                 count(len(chunk))
                 body += chunk
     except TimeoutError as error:
         raise Problem(
             Code.UPLOAD_TOO_SLOW,
-            f"the body must arrive within {deadline_s:g} seconds; "
-            "send a smaller photo or try again on a better connection",
+            f"the body must arrive within {deadline_s:g} seconds; {advice}, or try again on a "
+            "better connection",
             limit=deadline_s,
         ) from error
     return bytes(body)
 
 
-def _too_large(limit: int) -> Problem:
-    return Problem(
-        Code.BODY_TOO_LARGE,
-        f"a request may have {limit} bytes; make the photo smaller (1600 pixels on the long side "
-        "are plenty) or send fewer",
-        limit=limit,
-    )
+def _too_large(limit: int, advice: str) -> Problem:
+    return Problem(Code.BODY_TOO_LARGE, f"a request may have {limit} bytes; {advice}", limit=limit)

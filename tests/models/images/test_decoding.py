@@ -1,5 +1,6 @@
 """Every accepted type, orientation and mode, and hostile uploads."""
 
+import gzip
 import io
 import struct
 import tracemalloc
@@ -68,11 +69,12 @@ def test_every_accepted_type_gives_the_picture(data: bytes) -> None:
         (b"\x00" * 100, "not a picture of a known type"),
         (b" <SVG xmlns='http://www.w3.org/2000/svg'/>", "an SVG drawing"),
         (encode(scene(8, 8), "gif"), "a GIF picture"),
+        (gzip.compress(encode(scene(8, 8), "png")), "data in gzip"),
         (encode(scene(8, 8), "tiff"), "a TIFF picture"),
         (encode(scene(8, 8), "bmp"), "a BMP picture"),
         (b"\x00\x00\x00\x18ftypmp42\x00\x00\x00\x00isommp42", "not a picture of a known type"),
     ],
-    ids=["empty", "text", "zeros", "svg", "gif", "tiff", "bmp", "mp4"],
+    ids=["empty", "text", "zeros", "svg", "gif", "gzip", "tiff", "bmp", "mp4"],
 )
 def test_other_types_are_named_and_refused_with_the_accepted_ones(
     data: bytes, message: str

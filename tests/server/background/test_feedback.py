@@ -392,7 +392,12 @@ def test_unknown_answers_and_classes_are_not_found(client: TestClient, store: Pa
             b'{"request_id": "a", "class_id": "1", "note": "' + b"x" * 501 + b'"}',
             *(400, "invalid_parameter", "note"),
         ),
-        (b" " * (MAX_FEEDBACK_BYTES + 1), 413, "body_too_large", str(MAX_FEEDBACK_BYTES)),
+        (
+            b" " * (MAX_FEEDBACK_BYTES + 1),
+            413,
+            "body_too_large",
+            f"{MAX_FEEDBACK_BYTES} bytes; shorten the note",
+        ),
     ],
 )
 def test_invalid_fields_are_refused_by_name(

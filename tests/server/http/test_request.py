@@ -125,7 +125,7 @@ def test_bodies_are_held_up_to_the_limit_and_given_back(others: int) -> None:
 def test_the_declared_length_is_checked_first(declared: str, error: Code | None) -> None:
     async def run() -> bytes:
         request = upload(arriving(b"1234567890"), {"content-length": declared})
-        return await read_body(request, limit=10, deadline_s=9)
+        return await read_body(request, limit=10, deadline_s=9, advice="send less")
 
     if error is None:
         assert asyncio.run(run()) == b"1234567890"
@@ -169,8 +169,11 @@ def test_a_client_that_left_is_told_apart_from_an_empty_body() -> None:
         return {"type": "http.disconnect"}
 
     with pytest.raises(ClientDisconnect):
-        asyncio.run(read_body(upload(gone), limit=10, deadline_s=9))
-    assert asyncio.run(read_body(upload(arriving(b"")), limit=10, deadline_s=9)) == b""
+        asyncio.run(read_body(upload(gone), limit=10, deadline_s=9, advice="send less"))
+    assert (
+        asyncio.run(read_body(upload(arriving(b"")), limit=10, deadline_s=9, advice="send less"))
+        == b""
+    )
 
 
 def test_a_query_with_thousands_of_mistakes_is_refused_for_one() -> None:
