@@ -37,6 +37,14 @@ FIGURES: Final = Path(__file__).with_suffix(".csv")
 COLUMNS: Final = ("slice", "measured", "card", "versions", "date")
 PACKAGES: Final = ("torch", "onnxruntime-gpu", "onnxruntime", "timm")
 ROW: Final = "cifar100-ce-k5"
+# Each variant is a process that begins with torch, and each network that is compiled a minute.
+_TRAININGS: Final = (
+    (("ours", "plain"),),
+    (("network alone", "our loader", "plain loader"),),
+    (("our features", "plain features"),),
+    (("ours",), "--compile"),
+    (("plain",), "--compile"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +76,9 @@ def steps_of(device: str, out: Path, cifar: Path | None) -> list[Step]:
     train = (*PYTHON, "florilege", "train", "--data", flora, *network, *on_device)
     step = (*PYTHON, "benchmarks.speed.losses", *on_device, "--repetitions", "30" if full else "2")
     photos = "made-up:4000" if full else flora
-    beside_plain = (*PYTHON, "benchmarks.speed.training", photos, *on_device)
+    beside_plain = (*PYTHON, "benchmarks.speed.training", photos, *on_device, "--rounds", "1")
+    on_gpu = (*network, "--batch-size", "128", "--workers", "8", "--precision", "bf16")
+    on_cpu = ("--backbone", "resnet18", "--image-size", "32")
     torchrun = (*PYTHON, "torch.distributed.run", "--nproc-per-node", "2", "-m")
     row_of = (*PYTHON, "florilege", "train", "--recipe", ROW, "--out", str(out / ROW), *on_device)
     row = (*row_of, "--resume")  # it also begins a run
@@ -106,11 +116,10 @@ def steps_of(device: str, out: Path, cifar: Path | None) -> list[Step]:
             name="training",
             title="The loop and the loader beside a plain one",
             commands=[
-                (*beside_plain, *network, "--batch-size", "128", "--workers", "8", *fast)
-                for fast in (("--precision", "bf16"), ("--precision", "bf16", "--compile"))
-            ]
-            if full
-            else [(*beside_plain, "--backbone", "resnet18", "--image-size", "32", "--rounds", "1")],
+                (*beside_plain, *(on_gpu if full else on_cpu), "--only", *variants, *options)
+                for variants, *options in _TRAININGS
+                if full or not options  # compiling takes a minute
+            ],
         ),
         Step(
             name="serving",

@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed.training DATA [--backbone resnet18] [--image-size 96]
                     [--batch-size 32] [--workers 2] [--rounds 3] [--precision fp32|bf16]
-                    [--device cpu|cuda] [--compile]
+                    [--device cpu|cuda] [--compile] [--only VARIANT ...]
 
 DATA may be ``made-up:N``: N JPEGs of 500 x 375 as `benchmarks/speed/data_loader.py` draws them.
 Both train the same network on the train split of DATA for an epoch, with random crops, flips and
@@ -17,7 +17,7 @@ before, which is not counted. By the clock, and by processor seconds of all
 processes, which suffer less from other work on the machine. Medians; ``ratio`` is ours over the
 plain one. At the end, the loader alone at 224 px on photos of two usual sizes
 (`benchmarks/speed/data_loader.py`), and what each loss costs in a step
-(`benchmarks/speed/training_step.py`).
+(`benchmarks/speed/training_step.py`). ``--only`` measures some variants, without these two.
 """
 
 import argparse
@@ -70,6 +70,7 @@ def main() -> None:
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--compile", action="store_true", help="both networks, `torch.compile`")
+    parser.add_argument("--only", nargs="+", choices=(*VARIANTS, ALONE), default=(*VARIANTS, ALONE))
     parser.add_argument("--variant", choices=(*VARIANTS, ALONE), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.variant is not None:
@@ -78,7 +79,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = made_up(arguments.data, Path(folder))
         words = [data if word == arguments.data else word for word in sys.argv[1:]]
-        results = {name: list[dict[str, float]]() for name in (*VARIANTS, ALONE)}
+        results = {name: list[dict[str, float]]() for name in arguments.only}
         for _ in range(arguments.rounds):
             for name, turns in results.items():
                 command = [sys.executable, "-m", "benchmarks.speed.training", *words]
@@ -95,9 +96,13 @@ def main() -> None:
         ]
         print(f"| {name} | {rates[name][0]:.1f} | {rates[name][1]:.1f} |")
     for ours, plain in zip(VARIANTS[::2], VARIANTS[1::2], strict=True):
+        if not {ours, plain} <= rates.keys():
+            continue
         ratios = (a / b for a, b in zip(rates[ours], rates[plain], strict=True))
         print(f"| ratio, {ours} | " + " | ".join(f"{ratio:.2f}" for ratio in ratios) + " |")
     print(flush=True)
+    if len(results) <= len(VARIANTS):
+        return
     training_loader.print_table(arguments.rounds)
     print(flush=True)
     clock = time.perf_counter if arguments.device == "cuda" else time.process_time

@@ -107,6 +107,10 @@ def test_every_command_names_a_module_that_exists_and_the_device(
             place = Path(*command[2].split("."))
             ours = command[2].startswith(("benchmarks", "florilege"))
             assert not ours or place.with_suffix(".py").exists() or place.is_dir()
+    (training,) = (step for step in steps if step.name == "training")
+    variants = [command[command.index("--only") + 1 :] for command in training.commands]
+    assert {"ours", "plain", "network alone"} < {word for words in variants for word in words}
+    assert all(len([w for w in words if w[:2] != "--"]) <= 3 for words in variants), "two minutes"
     last = steps_of(device, tmp_path, Path("cifar-100"))[-1]
     assert any("cifar-100" in part for part in last.commands[0])
     assert last.continues
