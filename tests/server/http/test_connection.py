@@ -429,13 +429,17 @@ def test_a_client_that_takes_no_answer_loses_its_connection(
 ) -> None:
     monkeypatch.setattr("florilege.server.http.connection.STALLED_S", 0.2)
     card = b"GET /v1/model HTTP/1.1\r\nHost: x\r\n"
-    before = len(running.server.server_state.connections)
+
+    def is_connected() -> bool:
+        connections = [*running.server.server_state.connections]
+        return sock.getsockname() in [getattr(each, "client", None) for each in connections]
+
     with closing(socket.socket()) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.connect(("127.0.0.1", running.port))
         sock.sendall((card + b"\r\n") * 200 + card + last + b"\r\n")
-        wait_for(lambda: len(running.server.server_state.connections) > before)
-        wait_for(lambda: len(running.server.server_state.connections) == before, seconds=5)
+        assert sock.recv(1) == b"H"
+        wait_for(lambda: not is_connected())
 
 
 def wait_until_nothing_is_held(running: Running) -> None:
