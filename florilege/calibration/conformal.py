@@ -191,6 +191,10 @@ class Cut(NamedTuple):
     shared_below: float
 
 
+# In place of 0: by that a score of 0 cannot be divided; it would count as covered, and be missed.
+_LEAST_THRESHOLD = 1e-150
+
+
 def interpolated_thresholds(
     true_scores: Floats,
     labels: Ints,
@@ -224,24 +228,24 @@ def interpolated_thresholds(
             :func:`conformal_rank` does, as if :math:`T` were known: this is simulated, not proved.
 
     Returns:
-        Shape ``(classes,)``, with 0 for a class that must be in every set and ``+inf`` where the
-        best class suffices.
+        Shape ``(classes,)``, 0 if all classes must be in every set and ``+inf`` if the best one
+        suffices.
 
     References:
         Vovk, Gammerman and Shafer, "Algorithmic learning in a random world", 2005, for new rows
         that count (transductive conformal prediction); Ding, Fermanian and Salmon,
         arXiv 2507.06867, for the interpolation, which alone covers ``1 - 2 (1 - coverage)``.
     """
-    mixed = interpolate(cut.own, cut.shared, macro_weight)[labels]
-    ratios = np.full(true_scores.shape, np.inf)  # where a threshold is 0
-    np.divide(true_scores, mixed, out=ratios, where=mixed > 0)
+    mixed = interpolate(cut.own, cut.shared, macro_weight)
+    ratios = true_scores / np.maximum(mixed, _LEAST_THRESHOLD)[labels]
     rank = conformal_rank(coverage, true_scores.size, candidates=candidates)
-    if rank == 0:
-        return np.zeros(cut.own.shape)
-    factor = true_score_quantile(ratios, rank)
+    factor = true_score_quantile(ratios, rank) if rank else 0.0
+    if np.isinf(factor):
+        return np.full(cut.own.shape, np.inf)
     of_all, of_class = factor * (1 - macro_weight) * cut.shared_below, factor * macro_weight
     score = np.inf if of_class >= 1 else of_all / (1 - of_class)  # solves it between two ranks
     lowered = np.clip(score, cut.own_below, cut.own)
     mixed = interpolate(lowered, cut.shared_below, macro_weight)
-    thresholds: Floats = np.multiply(factor, mixed, out=np.zeros_like(mixed), where=mixed > 0)
+    # A score times over the same number may be a bit more than the score, which would miss its tie.
+    thresholds: Floats = factor * (1 - 2.0**-50) * np.maximum(mixed, _LEAST_THRESHOLD)
     return thresholds

@@ -120,7 +120,7 @@ def test_answers_give_the_rate_the_agreement_and_what_is_open(folder: Path, tmp_
     )
     text = review(folder, "--sample", 4, "--answers", ann, bob).stdout
     assert "3 photos answered: 1 labels right, 1 wrong, 1 open" in text
-    assert "rate of wrong labels: 50.0% (95 %: 9.5% to 90.5%), 1 of the 2 photos decided" in text
+    assert "rate of wrong labels: 50.0% (95 %: 2.6% to 97.4%), 1 of the 2 photos decided" in text
     assert "agreement: 50.0%, 1 of the 2 photos that two people or more decided" in text
     assert f"open: {three}" in text
     result = review(folder, "--sample", 4, ann, bob, "--json")
