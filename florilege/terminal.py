@@ -110,7 +110,9 @@ def print_json(content: object) -> None:
     from pydantic_core import to_jsonable_python  # --help needs none of it
 
     plain = to_jsonable_python(content, inf_nan_mode="null")
-    text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    # Other encodings, as of a pipe on Windows, lack most letters; escaped ones every reader knows.
+    is_unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    text = json.dumps(plain, ensure_ascii=not is_unicode, allow_nan=False)
     # Half of a character, as in a file name that is not UTF-8, stays as JSON writes it: \udce9.
     sys.stdout.write(f"{text.encode(errors='backslashreplace').decode()}\n")
 

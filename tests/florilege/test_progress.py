@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege.terminal import progress
+from florilege.progress import progress
 from tests.screen import shown_by
 
 LONG = """

@@ -1,5 +1,8 @@
 """Output of all verbs: complete on a terminal and plain in a file."""
 
+import io
+import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +13,7 @@ from florilege.terminal import (
     between_words,
     conclude,
     new_table,
+    print_json,
     print_result,
     print_table,
     say,
@@ -99,3 +103,16 @@ def test_names_command_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_style_is_no_name(capsys: pytest.CaptureFixture[str]) -> None:
     Console(force_terminal=True, color_system="standard").print("[red]a\x1b[0m[/]", highlight=False)
     assert capsys.readouterr().out == "\x1b[31ma\ufffd[0m\x1b[0m\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "ascii"])
+def test_every_name_can_be_printed_as_json_in_every_encoding(
+    monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    names = {"name": "\u0152illet \u82b1", "path": "caf\udce9.jpg"}
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding, write_through=True))
+    print_json(names)
+    text = written.getvalue().decode(encoding)
+    assert json.loads(text) == names
+    assert ("\u82b1" in text) is (encoding == "utf-8")
