@@ -141,7 +141,8 @@ def _expand(
     tail.mul_(rate).scatter_(1, head, -torch.inf).exp_()
 
     # how many classes each x of the grid expects: e x itself in the tail, where it is small
-    expected = (logits + tilt.shifts).sigmoid_() @ tilt.counted  # (steps, rows, 1)
+    # single precision finds the step: the sums are as exact at the ones beside it
+    expected = (logits.to(scores.dtype) + tilt.shifts).sigmoid_() @ tilt.counted  # (steps, rows, 1)
     expected = torch.addcmul(expected, tail.sum(1, keepdim=True), tilt.grid)
     step = (expected < k - 0.5).sum(0)  # (rows, 1)
     logits += tilt.logs[step]
@@ -196,8 +197,8 @@ class _Tilt(NamedTuple):
     """The grid on which x is looked for."""
 
     lead: Tensor  # minus margin / tau for the label, the first column, float64 (1, columns)
-    counted: Tensor  # 0 for the label, 1 for the others, float64 (columns, 1)
-    shifts: Tensor  # log x, float64 (steps, 1, 1)
+    counted: Tensor  # 0 for the label, 1 for the others (columns, 1)
+    shifts: Tensor  # log x (steps, 1, 1)
     grid: Tensor  # x (steps, 1, 1)
     logs: Tensor  # log x between two steps, float64 (steps + 1,)
     factors: Tensor  # x there, repeated for every power (powers, steps + 1)
@@ -220,8 +221,8 @@ def _tilt(
     factors = logs.exp().to(dtype)
     return _Tilt(
         lead=label * -lead,
-        counted=(1 - label).t(),
-        shifts=shifts,
+        counted=(1 - label).t().to(dtype),
+        shifts=shifts.to(dtype),
         grid=shifts.exp().to(dtype),
         logs=factors.double().log(),  # of what was rounded: head and tail have the same x
         factors=factors.expand(min(k, _powers_needed(dtype)), -1),
