@@ -8,8 +8,8 @@ Heads are solved for by the code of ``train --freeze backbone`` for every weight
 with a share of wrong labels in train, drawn evenly from all classes. Val chooses: its labels are
 clean, or as wrong as those of train. Methods are the losses with their default parameters, and two
 of scikit-learn on the same standardised features: ``logistic_regression`` (the same grid) and
-``linear_discriminant`` (shrinkage). Val chooses for all by the rule of ``train``, and where sets
-still get better at an end of the grid, the grid of the method goes on there in the same steps.
+``linear_discriminant`` (shrinkage). Val chooses for all by the rule of ``train``. Where accuracy is
+still rising at an end of the grid, that method's grid is extended there by the same steps.
 ``logistic_regression_cv`` chooses by cross-validation, from the same grid and beyond it alike.
 
 For every candidate val then chooses head, kind of score and temperature, of the same values for
@@ -249,7 +249,7 @@ def others_solver(labels: Labels, method: str) -> Callable[[float], Solution]:
 
 
 def cross_validated(labels: Labels) -> tuple[float, Solution]:
-    """The decay that cross-validation takes, and its head; the grid goes on where it is an end."""
+    """The decay chosen by cross-validation, and its head; the grid grows while its end is chosen."""
     (train, targets), *others = standardised(labels)
     values, larger, smaller = (list(part) for part in OF_DECAYS)
     while True:

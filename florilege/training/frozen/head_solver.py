@@ -292,7 +292,7 @@ def _log_loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
 
 
 def choose(candidates: Sequence[Candidate], val: Features) -> tuple[int, bool]:
-    """The candidate to take, and whether sets would get better beyond the end of the grid.
+    """The candidate to take, and whether accuracy still rises at the end of the grid.
 
     Of the decays whose sets are not clearly worse than the best ones, the one under which the
     labels of `val` are most probable is taken: hits on few photos are a coarse measure.
