@@ -249,7 +249,7 @@ def others_solver(labels: Labels, method: str) -> Callable[[float], Solution]:
 
 
 def cross_validated(labels: Labels) -> tuple[float, Solution]:
-    """The decay chosen by cross-validation, and its head; the grid grows while its end is chosen."""
+    """The decay chosen by cross-validation, and its head; the grid grows if its end is chosen."""
     (train, targets), *others = standardised(labels)
     values, larger, smaller = (list(part) for part in OF_DECAYS)
     while True:
