@@ -23,7 +23,7 @@ from florilege.cores import wait_without_spinning
 from florilege.errors import FlorilegeError, UsageError, install_hint, suggestion
 from florilege.hooks import Command, commands
 from florilege.models.runtime import silence_telemetry
-from florilege.terminal import between_words, is_step, printable, say
+from florilege.terminal import between_words, is_step, open_streams, printable, say
 from florilege.version import own_version
 
 _TO_CONTINUE = "stopped; repeat the command to continue\n"
@@ -332,6 +332,7 @@ def _options(
 
 def main() -> None:
     """Run the command line."""
+    open_streams()
     silence_telemetry()
     wait_without_spinning()
     app(prog_name="florilege")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from rich.console import Console as RichConsole
 from rich.console import ConsoleOptions, RenderableType, RenderResult
@@ -37,6 +37,7 @@ _CONTROLS: Final = dict.fromkeys(
     - {ord("\n"), ord("\t")},
     "\N{REPLACEMENT CHARACTER}",
 )
+_OF_LINES: Final = {code: repr(chr(code))[1:-1] for code in {*_CONTROLS, *b"\n\t", 0x2028, 0x2029}}
 _UNBOUNDED = 10_000  # columns, so that tables keep their full width
 
 
@@ -46,6 +47,30 @@ def printable(text: str) -> str:
     Control characters can clear a screen or fill the clipboard, others turn the order of letters.
     """
     return text.translate(_CONTROLS)
+
+
+def in_one_line(text: str) -> str:
+    r"""A name, such as that of a file, with its controls and ends of lines escaped.
+
+    Example:
+        >>> print(in_one_line("two\nlines.jpg"))
+        two\nlines.jpg
+    """
+    return text.translate(_OF_LINES)
+
+
+def open_streams() -> None:
+    """Open those of stdin, stdout and stderr that are closed, as services are started, on nothing.
+
+    Otherwise the next file that is opened gets the number of one of them, and what a library prints
+    lands in it.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)  # the lowest that is free: that of the stream
+            os.set_inheritable(number, True)
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
 
 
 class Console(RichConsole):
@@ -170,9 +195,22 @@ def command(*words: str | Path) -> str:
     return shlex.join(["florilege", *map(str, words)])
 
 
+class LineTable(Table):
+    """A table whose rows are one line each, whatever the names in them contain."""
+
+    def add_row(self, *cells: RenderableType | None, **settings: Any) -> None:
+        super().add_row(*map(_cell, cells), **settings)
+
+
+def _cell(content: RenderableType | None) -> RenderableType | None:
+    if isinstance(content, Text) and (plain := in_one_line(content.plain)) != content.plain:
+        return Text(plain, content.style, overflow=content.overflow)
+    return in_one_line(content) if isinstance(content, str) else content
+
+
 def new_table(headings: Sequence[str], *, words: Sequence[str] = ()) -> Table:
     """A table without lines; columns in ``words`` are left-aligned, the others hold numbers."""
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table = LineTable(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in headings:
         table.add_column(heading, justify="left" if heading in words else "right", no_wrap=True)
     return table

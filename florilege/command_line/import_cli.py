@@ -22,7 +22,7 @@ from florilege.models.imported.imported_model import (
 )
 from florilege.models.imported.signature import Description, read_description
 from florilege.models.reference_pictures import pack_thumbnails, read_thumbnails
-from florilege.terminal import Console, print_json, say
+from florilege.terminal import Console, LineTable, print_json, say
 
 app = typer.Typer(add_completion=False, help="Make a bundle from a network trained elsewhere.")
 
@@ -175,7 +175,7 @@ def _print_tables(imported: ImportedModel, bundle: Bundle) -> None:
     for name, fact in imported.facts.items():
         facts.add_row(name, escape(fact))
     console.print(facts)
-    pictures = Table("picture", "best class")
+    pictures = LineTable("picture", "best class")
     for name, best in list(_best_classes(imported, bundle).items())[:MOST_PICTURES]:
         pictures.add_row(escape(name), escape(best))
     console.print(pictures)

@@ -22,6 +22,7 @@ from florilege.tables import Table, write_table, written_table
 from florilege.terminal import (
     Console,
     conclude,
+    in_one_line,
     is_step,
     new_table,
     print_json,
@@ -247,6 +248,6 @@ def _print_finding(console: Console, word: str, finding: Finding, *, most: int) 
     kind = finding.kind.replace("_", " ")  # such as `missing in val`
     console.print(f"{word}, {kind}{number}: {escape(finding.message)}", soft_wrap=True)
     for item in finding.items[:most]:
-        console.print(f"  {escape(item)}", soft_wrap=True, highlight=False)
+        console.print(f"  {escape(in_one_line(item))}", soft_wrap=True, highlight=False)
     if len(finding.items) > most:
         console.print(f"  and {len(finding.items) - most:,} more; --json lists all")

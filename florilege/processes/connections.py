@@ -38,10 +38,27 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except (OSError, OverflowError) as error:
         listener.close()
-        raise UsageError(
-            f"cannot listen on {host} port {port}: {error}; choose another with --host or --port"
-        ) from error
+        raise _unusable(host, port, error) from error
     return listener
+
+
+def listen(listener: socket.socket) -> None:
+    """Open a port that is bound.
+
+    Raises `UsageError` if another server, bound to it at the same time, was first: Linux lets
+    several have a port of which none listens yet.
+    """
+    host, port = listener.getsockname()[:2]
+    try:
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        raise _unusable(host, port, error) from error
+
+
+def _unusable(host: str, port: int, error: Exception) -> UsageError:
+    return UsageError(
+        f"cannot listen on {host} port {port}: {error}; choose another with --host or --port"
+    )
 
 
 def address_of(listener: socket.socket) -> str:
@@ -73,8 +90,8 @@ class Dispatcher:
         self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
 
     def start(self) -> None:
-        """Listen, and hand out connections from now on."""
-        self._listener.listen(_BACKLOG)
+        """Listen, and hand out connections from now on. Raises what `listen` raises."""
+        listen(self._listener)
         self._listener.settimeout(LOOK_S)
         self._thread.start()
 

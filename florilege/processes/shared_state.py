@@ -118,6 +118,15 @@ def registry_of_all(group: WorkerGroup) -> prometheus.CollectorRegistry:
     return registry
 
 
+def count_alone() -> None:
+    """Let all metrics that this process creates from now on count in its memory.
+
+    A folder that ``PROMETHEUS_MULTIPROC_DIR`` names may be that of other servers, or of an earlier
+    one with the same process id, as containers have it: they would count in each other's files.
+    """
+    values.ValueClass = values.MutexValue
+
+
 def count_together(group: WorkerGroup) -> None:
     """Let all metrics that this process creates from now on count for its group.
 

@@ -79,10 +79,12 @@ def _serve_command(
         supervise(settings, workers, listener)
         return
     # FastAPI takes a quarter of a second, and the other verbs do without it.
+    from florilege.processes.shared_state import count_alone
     from florilege.server.app import create_app
     from florilege.server.serve import make_server
 
     tune_malloc()
+    count_alone()
     app = create_app(settings)
     gc.freeze()  # a collection of the loaded objects takes 50 ms with 10,000 classes
     make_server(app).run(sockets=[listener])

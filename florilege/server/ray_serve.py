@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from florilege.errors import UsageError
 from florilege.hooks import cluster
+from florilege.processes.shared_state import count_alone
 from florilege.server.app import create_app
 from florilege.server.engine import MAX_QUEUE
 from florilege.server.process import log_to_stderr
@@ -38,6 +39,7 @@ def application(arguments: dict[str, Any]) -> Any:
 
     def build() -> Any:
         log_to_stderr(settings.log_format, settings.log_level)
+        count_alone()
         return create_app(settings)
 
     deployment = serve.deployment(

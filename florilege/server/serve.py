@@ -22,7 +22,7 @@ from starlette.datastructures import State
 from florilege.errors import BundleError, DataError, FlorilegeError
 from florilege.models.bundle import MANIFEST, BundleFolder
 from florilege.models.class_lists import list_files
-from florilege.processes.connections import address_of
+from florilege.processes.connections import address_of, listen
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.bounds import PixelBudget
 from florilege.server.engine import Engine, warm_up
@@ -79,6 +79,8 @@ class GracefulServer(uvicorn.Server):
         log.info("stopped")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        for listener in sockets or []:
+            listen(listener)
         await super().startup(sockets)
         for listener in sockets or []:
             log.info("ready: %s with %s", address_of(listener), self.description)

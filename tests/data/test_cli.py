@@ -31,6 +31,13 @@ def test_check_lists_everything_before_it_fails(tmp_path: Path) -> None:
     assert all(f"train/a/bad{index}.jpg" in result.stdout for index in range(30))
 
 
+def test_a_name_of_two_lines_is_one_item(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, GOOD)
+    (root / "train/a/bad\nname.jpg").write_text("x")
+    result = RUNNER.invoke(app, ["check", str(root)])
+    assert "\n  train/a/bad\\nname.jpg: " in result.stdout
+
+
 def test_long_warnings_are_cut_and_many_classes_are_summed_up(tmp_path: Path) -> None:
     result = RUNNER.invoke(app, ["check", "flora:train=60,val=3,test=3"])
     assert result.exit_code == 0, result.output

@@ -2,12 +2,16 @@
 
 import io
 import json
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.text import Text
 
+from florilege.errors import BundleError
 from florilege.terminal import (
     Console,
     between_words,
@@ -83,6 +87,44 @@ def test_lines_on_a_terminal_are_broken_between_words_and_elsewhere_not(
     assert {*" ".join(lines).split()} == {*text.split()}
     assert all(len(line) <= 30 for line in lines if "/" not in line)
     assert lines[-1] == "help: x"
+
+
+def test_a_row_is_one_line_whatever_its_names_contain(capsys: pytest.CaptureFixture[str]) -> None:
+    table = new_table(("photo", "size"))
+    table.add_row("two\nlines\x1b\u2028.jpg", Text("a\tb", "red"))
+    print_table(table)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [
+        ["photo", "size"],
+        ["two\\nlines\\x1b\\u2028.jpg", "a\\tb"],
+    ]
+
+
+STREAMS = """
+import os, sys
+from florilege.terminal import open_streams
+open_streams()
+print("nothing"); print("nothing", file=sys.stderr)
+assert not sys.stdin.read()
+file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
+assert os.system("echo of a library && echo of it >&2") == 0
+assert file > 2
+"""
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_what_is_printed_to_closed_streams_lands_in_no_file(tmp_path: Path, closed: str) -> None:
+    file = tmp_path / "file"
+    command = [sys.executable, "-c", STREAMS, str(file)]
+    done = subprocess.run(f"{shlex.join(command)} {closed}", shell=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0
+    assert file.read_bytes() == b""
+
+
+def test_a_verb_with_closed_streams_ends_with_its_own_code() -> None:
+    command = [sys.executable, "-m", "florilege", "bundle", "verify", "no such bundle"]
+    done = subprocess.run(f"{shlex.join(command)} >&- 2>&-", shell=True, check=False)
+    assert done.returncode == BundleError.exit_code
 
 
 def test_names_command_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

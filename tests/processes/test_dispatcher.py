@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from florilege.errors import UsageError
 from florilege.processes.connections import Dispatcher, bind
 from tests.server.server_thread import wait_for
 
@@ -121,6 +122,17 @@ def test_a_connection_is_closed_where_no_worker_is_left(port: Port) -> None:
     client = socket.create_connection(port.address, timeout=15)
     with client:
         assert client.recv(1) == b""
+
+
+def test_of_two_servers_that_start_together_on_one_port_the_second_is_told() -> None:
+    first = bind("127.0.0.1", 0)
+    second = bind(*first.getsockname())  # nobody listens yet
+    dispatchers = [Dispatcher(listener, []) for listener in (first, second)]
+    dispatchers[0].start()
+    with pytest.raises(UsageError, match=f"port {first.getsockname()[1]}: .* in use; .*--port"):
+        dispatchers[1].start()
+    for dispatcher in dispatchers:
+        dispatcher.close()
 
 
 def test_a_closed_port_refuses(port: Port) -> None:

@@ -138,6 +138,25 @@ def test_a_port_that_is_taken_is_a_clear_error(bundle: Path) -> None:
     assert "Traceback" not in process.stderr
 
 
+def test_a_port_that_is_taken_meanwhile_is_a_clear_error(bundle: Path) -> None:
+    """Two servers that start together are both bound to it until one of them listens."""
+    with bind("127.0.0.1", 0) as first, bind(*first.getsockname()) as second:
+        server = make_server(create_app(Settings(bundle=bundle)))
+        first.listen()
+        with pytest.raises(UsageError, match="in use; choose another with --host or --port"):
+            server.run(sockets=[second])
+
+
+def test_a_server_writes_no_metrics_into_a_folder_of_others(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There files are named after process ids, and in containers all servers have the same."""
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "metrics"))
+    with ServeProcess(bundle) as served:
+        assert "florilege_requests_in_progress 1.0" in metrics(served.port)
+    assert not (tmp_path / "metrics").exists()
+
+
 @pytest.mark.parametrize(
     ("host", "port"), [("no.such.host.invalid", 0), ("127.0.0.1", 70000), ("", 0)]
 )

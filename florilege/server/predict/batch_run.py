@@ -34,7 +34,7 @@ from florilege.server.predict.resumable_output import (
     features_file,
 )
 from florilege.server.problems import Problem
-from florilege.terminal import say
+from florilege.terminal import in_one_line, say
 from florilege.version import own_version
 
 _WRITERS: Final[dict[str, Convert]] = {
@@ -182,7 +182,7 @@ def _lines(
     details = set[str]()
     for prediction in predictions:
         for failure in prediction.failures:
-            say(f"failed: {failure}")
+            say(f"failed: {in_one_line(failure)}")
         for warning in prediction.line["warnings"] or ():
             if warning["code"] != PHOTO_FAILED and warning["detail"] not in details:
                 details.add(warning["detail"])

@@ -7,13 +7,12 @@ from itertools import islice
 from types import ModuleType
 from typing import Any, BinaryIO, Final, TextIO
 
-from rich.table import Table
 from rich.text import Text
 
 from florilege.errors import UsageError, install_hint
 from florilege.server.predict.prediction import Line
 from florilege.tables import write_row
-from florilege.terminal import Console
+from florilege.terminal import Console, LineTable, in_one_line
 
 COLUMNS: dict[str, str] = {
     "path": "string",
@@ -126,11 +125,11 @@ def demand_pyarrow() -> ModuleType:
 
 def print_table(lines: Iterable[Line], to: TextIO, *, common_names: bool) -> None:
     """Print a table for people after all answers."""
-    table = Table("photo", "size", "set", box=None, padding=(0, 2, 0, 0))
+    table = LineTable("photo", "size", "set", box=None, padding=(0, 2, 0, 0))
     for line in lines:
         others = len(line["paths"]) - 1
         photos = f"{line['path']} and {others} more" if others else line["path"]
-        table.add_row(Text(photos, overflow="fold"), *_table_cells(line, common_names))
+        table.add_row(Text(in_one_line(photos), overflow="fold"), *_table_cells(line, common_names))
     console = Console(file=to)
     Console(file=to, width=console.width if console.is_terminal else 200).print(table)
 

@@ -15,7 +15,8 @@ import pytest
 from florilege.errors import FlorilegeError, UsageError
 from florilege.models.bundle import replace_files
 from florilege.server.predict import prediction
-from tests.server.predict.predict_command import full_disk, interrupted, run
+from tests.server import garden
+from tests.server.predict.predict_command import csv_rows, full_disk, interrupted, run
 
 needs_parquet = pytest.mark.skipif(not find_spec("pyarrow"), reason="pyarrow is not installed")
 FORMATS = ("jsonl", "csv", pytest.param("parquet", marks=needs_parquet))
@@ -186,6 +187,18 @@ def test_every_format_marks_suspect_photos_and_names_the_model(
     lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert [line["rejection"]["verdict"] for line in lines] == ["suspect", "accepted"]
     assert lines[0]["model"]["calibration_id"] == best["calibration_id"]
+
+
+def test_a_name_of_two_lines_is_one_row(bundle: Path, tmp_path: Path) -> None:
+    names = ["two\nlines.png", "a\rb.png"]
+    (tmp_path / names[0]).write_bytes(garden.photo(3))
+    (tmp_path / names[1]).write_text("no photo")
+    result = run(bundle, *(tmp_path / name for name in names))
+    rows = [line.split()[0] for line in result.stdout.splitlines() if line.startswith("/")]
+    assert rows == [f"{tmp_path}/two\\nlines.png", f"{tmp_path}/a\\rb.png"]
+    assert f"failed: {tmp_path}/a\\rb.png: " in result.stderr
+    cells = csv_rows(bundle, *(tmp_path / name for name in names))
+    assert {row["path"] for row in cells} == {f"{tmp_path}/{name}" for name in names}
 
 
 def test_the_totals_are_printed_to_stderr(bundle: Path, photos: Path, tmp_path: Path) -> None:

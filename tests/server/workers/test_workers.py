@@ -120,8 +120,13 @@ def workers(bundle: Path, folder: Path) -> Iterator[Workers]:
     paths = [word for flag, name in flags for word in (flag, str(folder / name))]
     copy = Path(shutil.copytree(bundle, folder / "bundle"))
     more = ("--feedback-photos", "--cache-answers", "8", "--max-held-bytes", "3000000")
-    with Workers(copy, *paths, *more) as workers:
-        yield workers
+    shared = folder / "metrics"
+    shared.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PROMETHEUS_MULTIPROC_DIR", str(shared))
+        with Workers(copy, *paths, *more) as workers:
+            yield workers
+    assert not [*shared.iterdir()]  # it may be that of another server
 
 
 def test_connections_that_are_kept_fall_evenly(workers: Workers) -> None:
