@@ -73,6 +73,11 @@ def first(names: Sequence[str], limit: int = 5) -> str:
     return listed if len(names) <= limit else f"{listed} and {len(names) - limit} more"
 
 
+def count_of(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun, ``1 photo``, ``2 photos``; ``many`` if it is not ``one`` and an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def install_hint(extra: str) -> str:
     """The commands that install an extra, for a message; no package index has Florilege.
 

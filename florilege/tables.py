@@ -8,7 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from florilege.errors import DataError, UsageError, first, install_hint, repeated
+from florilege.errors import (
+    DataError,
+    UsageError,
+    first,
+    install_hint,
+    repeated,
+    suggestion,
+)
 from florilege.files import write_atomic
 
 Table = Mapping[str, Sequence[str]]
@@ -74,6 +81,14 @@ def read_numbered_table(path: Path) -> tuple[Table, Sequence[int]]:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     return table, range(2, 2 + len(next(iter(table.values()), ())))
+
+
+def demand_columns(source: str, table: Table, columns: Sequence[str]) -> None:
+    """Refuse a table that lacks one of ``columns`` with a ``DataError``."""
+    if missing := [name for name in columns if name not in table]:
+        present = ", ".join(table) or "none"
+        near = suggestion(missing[0], table)
+        raise DataError(f"{source} has no column {first(missing)}; it has: {present}{near}")
 
 
 def write_table(path: Path, table: Table) -> None:

@@ -15,9 +15,15 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from florilege.data.flora import Flora
-from florilege.data.flora.posterior import bayes_threshold, posterior_of
+from florilege.data.flora.posterior import (
+    TRAITS,
+    bayes_threshold,
+    flora_classes,
+    posterior_of,
+    prior,
+    species_traits,
+)
 from florilege.data.flora.renderer import SIDE, draw
-from florilege.data.flora.species import TRAITS, flora_classes, prior, species_traits
 
 ZOOM = 2
 CELL = SIDE * ZOOM

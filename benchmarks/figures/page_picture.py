@@ -23,8 +23,7 @@ from playwright.sync_api import sync_playwright
 from benchmarks.figures.large_drawings import large_drawing
 from benchmarks.load.server import port_of, serve
 from benchmarks.sets.offline import FLAGS
-from florilege.data.flora.posterior import HIDDEN
-from florilege.data.flora.species import TRAITS, flora_classes, species_traits
+from florilege.data.flora.posterior import HIDDEN, TRAITS, flora_classes, species_traits
 from florilege.models.bundle import open_bundle
 
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "page-set.jpg"

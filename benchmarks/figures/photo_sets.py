@@ -19,7 +19,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.figures.published_photos import CIFAR, LICENCE, LISTS, ORIGINALS, convert_all
-from florilege.data.dataset import SPLITS, split_name
+from florilege.data.records import SPLITS, split_name
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError, FlorilegeError, UsageError
 from florilege.tables import Table, read_table, write_table

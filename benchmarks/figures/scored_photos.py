@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from florilege.calibration.calibrate.photo_outputs import bundle_outputs
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.view import PLAIN
-from florilege.data.dataset import Split
+from florilege.data.records import Split
 from florilege.data.sources import open_dataset
 
 

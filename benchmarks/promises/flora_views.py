@@ -27,8 +27,16 @@ from benchmarks.promises.pools import LISTED, Floats, Ints, Pool, regional
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules.label_noise import NoisyLabels
 from florilege.calibration.view import View
-from florilege.data.flora.posterior import HIDDEN, MISREAD, VISIBLE, posterior_of
-from florilege.data.flora.species import SPECIES, TRAITS, prior, species_traits
+from florilege.data.flora.posterior import (
+    HIDDEN,
+    MISREAD,
+    SPECIES,
+    TRAITS,
+    VISIBLE,
+    posterior_of,
+    prior,
+    species_traits,
+)
 from florilege.models.class_lists import RegionList
 from florilege.models.occurrences import MONTHS, Occurrences, PlaceKind
 

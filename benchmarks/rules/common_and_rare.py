@@ -26,8 +26,8 @@ from benchmarks.promises.pools import invented as photos_of
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores as scores_of
 from florilege.calibration.threshold import average_k_threshold
-from florilege.data.flora.flora import Flora
-from florilege.data.flora.species import SPECIES
+from florilege.data.flora import Flora
+from florilege.data.flora.posterior import SPECIES
 
 OUT = Path(__file__).with_suffix(".csv")
 HEAD = ("species", "rule", "K", "macro_weight", "micro", "macro", "common", "rare")

@@ -21,7 +21,7 @@ from benchmarks.promises.pools import invented
 from benchmarks.rules.front_rules import Predictor, Task, figures, ours, weighted
 from benchmarks.rules.front_scores import Problem
 from florilege.calibration.scores import scores
-from florilege.data.flora.flora import Flora
+from florilege.data.flora import Flora
 
 OUT = Path(__file__).with_suffix(".csv")
 ALONE, FACTOR = (

@@ -27,9 +27,9 @@ from benchmarks.sets.head_methods import (
     train_head,
 )
 from florilege.calibration.scores import scores
-from florilege.data.dataset import Dataset, Split
 from florilege.data.flora import Flora
-from florilege.data.flora.species import flora_classes
+from florilege.data.flora.posterior import flora_classes
+from florilege.data.records import Dataset, Split
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.training.batches.data_loader import Features
 from florilege.training.network import head_of, make_objective, start

@@ -34,8 +34,8 @@ from florilege.calibration.rules.label_noise import (
     NoisyCoverage,
     NoisyLabels,
 )
-from florilege.data.flora.flora import Flora
-from florilege.data.flora.species import species_traits
+from florilege.data.flora import Flora
+from florilege.data.flora.posterior import species_traits
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from florilege.calibration.rules.rules import average_k
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind, scores
-from florilege.data.dataset import Dataset
+from florilege.data.records import Dataset
 from florilege.data.sources import open_dataset
 from florilege.models.backbones import Network, open_weights, warm_start
 from florilege.models.heads import build_head, by_head

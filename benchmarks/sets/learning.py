@@ -20,8 +20,7 @@ import numpy as np
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
-from florilege.data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
-from florilege.data.flora.species import prior
+from florilege.data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy, prior
 from florilege.models.runtime import silence_telemetry
 from florilege.training.configuration import resolve
 from florilege.training.losses import LOSSES

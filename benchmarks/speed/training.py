@@ -41,7 +41,7 @@ from torchvision.transforms import v2
 import florilege.training.train
 from benchmarks.speed import data_loader as training_loader
 from benchmarks.speed import training_step
-from florilege.data.dataset import Split
+from florilege.data.records import Split
 from florilege.data.sources import open_dataset
 from florilege.models.backbones import build
 from florilege.models.runtime import fastest_float32

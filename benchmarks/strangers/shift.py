@@ -32,7 +32,7 @@ from florilege.calibration.record.record_file import read_record
 from florilege.calibration.scores import logsumexp
 from florilege.calibration.view import PLAIN
 from florilege.cores import in_order
-from florilege.data.dataset import Split
+from florilege.data.records import Split
 from florilege.data.sources import open_dataset
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.images import load

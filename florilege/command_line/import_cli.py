@@ -9,8 +9,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from florilege.data.dataset import SPLITS, split_name
-from florilege.data.layouts.class_file import read_classes
+from florilege.data.layouts.table_files import read_classes
+from florilege.data.records import SPLITS, split_name
 from florilege.errors import UsageError, install_hint
 from florilege.models.bundle import CALIBRATION, Bundle, reserved
 from florilege.models.classes import ClassTable

@@ -13,13 +13,12 @@ from itertools import combinations
 from typing import NamedTuple, TypeVar
 
 from florilege.cores import in_order
-from florilege.data.copies.near_duplicates import Picture as Pixels
-from florilege.data.copies.near_duplicates import close_pairs, look_at, same_photo, visual_hash
-from florilege.data.dataset import SPLITS
-from florilege.data.options import parse_options
-from florilege.data.records import Listing, Records, count_of, sort_ids
+from florilege.data.copies import Picture as Pixels
+from florilege.data.copies import close_pairs, look_at, same_photo, visual_hash
+from florilege.data.options import noise_groups, parse_options, with_options
+from florilege.data.records import SPLITS, Listing, Records, sort_ids
 from florilege.data.sources import list_whole
-from florilege.data.training_split import noise_groups, with_options
+from florilege.errors import count_of
 from florilege.models.images import ImageError
 from florilege.terminal import progress
 

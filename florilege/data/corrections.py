@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from florilege.data.dataset import SPLITS, Dataset
-from florilege.data.records import Listing, count_of, refuse
-from florilege.errors import DataError, first
+from florilege.data.records import SPLITS, Dataset, Listing, refuse
+from florilege.errors import DataError, count_of, first
 from florilege.models.classes import plain_id
-from florilege.tables import Table, read_numbered_table
+from florilege.tables import Table, demand_columns, read_numbered_table
 
 CONFIRMED: Final = "confirmed"
 CORRECTED: Final = "corrected"
@@ -58,9 +57,7 @@ def read_answers(path: Path) -> list[ReviewAnswer]:
             answer, a correction without a class, or a class without a correction.
     """
     table, lines = read_numbered_table(path)
-    if missing := [name for name in COLUMNS[:-1] if name not in table]:
-        has = ", ".join(table) or "none"
-        raise DataError(f"{path} has no column {first(missing)}; it has: {has}")
+    demand_columns(str(path), table, COLUMNS[:-1])
     return list(answers_of(path, table, lines))
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from florilege.data.records import count_of, refuse
+from florilege.data.records import refuse
 from florilege.data.splits import pictures_of
-from florilege.errors import DataError
+from florilege.errors import DataError, count_of
 from florilege.feedback_store import NOT_LISTED, Row, open_feedback
 from florilege.files import write_atomic
 from florilege.models.classes import plain_id

@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from florilege.data.corrections import with_corrections
-from florilege.data.dataset import Dataset, split_name
 from florilege.data.flora import list_flora
 from florilege.data.flora import renderer as flora_drawing
 from florilege.data.layouts.folder import SUFFIXES, list_classes, list_images
 from florilege.data.layouts.image_lists import list_inaturalist, list_lists
-from florilege.data.layouts.manifest import list_manifest
-from florilege.data.options import FloraOptions, TrainingOptions, parse_options
-from florilege.data.records import Listing, assemble
-from florilege.data.training_split import hold_out, with_options
+from florilege.data.layouts.table_files import list_manifest
+from florilege.data.options import (
+    FloraOptions,
+    TrainingOptions,
+    hold_out,
+    parse_options,
+    with_options,
+)
+from florilege.data.records import Dataset, Listing, assemble, split_name
 from florilege.errors import DataError, did_you_mean, nearest, nearest_paths
 from florilege.hooks import data_layouts
 from florilege.models.classes import ClassTable

@@ -11,22 +11,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from florilege.data.copies.near_duplicates import joined_groups
-from florilege.data.dataset import SPLITS, FileReader, split_name
+from florilege.data.copies import joined_groups
 from florilege.data.layouts.folder import list_classes
-from florilege.data.layouts.manifest import (
+from florilege.data.layouts.table_files import (
     class_columns,
-    demand_columns,
     demand_pictures,
     is_manifest,
     observation_ids,
 )
-from florilege.data.options import is_flora, parse_options
-from florilege.data.records import Listing, count_of
+from florilege.data.options import fraction, is_flora, parse_options, shuffled
+from florilege.data.records import SPLITS, FileReader, Listing, split_name
 from florilege.data.sources import list_source
-from florilege.data.training_split import fraction, shuffled
-from florilege.errors import DataError
-from florilege.tables import Table, read_table
+from florilege.errors import DataError, count_of
+from florilege.tables import Table, demand_columns, read_table
 
 
 def split_source(

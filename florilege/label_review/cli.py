@@ -10,16 +10,15 @@ import typer
 
 from florilege.data.cli import app as data_app
 from florilege.data.corrections import RANDOM, read_answers, with_own_names
-from florilege.data.dataset import SPLITS, split_name
-from florilege.data.records import count_of
+from florilege.data.records import SPLITS, split_name
 from florilege.data.sources import open_dataset
-from florilege.errors import DataError, UsageError
+from florilege.errors import DataError, UsageError, count_of
 from florilege.files import write_atomic
 from florilege.tables import SUFFIXES, write_table
 from florilege.terminal import conclude, print_json, printable, warn
 
 if TYPE_CHECKING:  # these import the network's runtime, which the other verbs do not need
-    from florilege.data.dataset import Dataset
+    from florilege.data.records import Dataset
     from florilege.label_review.consensus import Summary, Verdict
     from florilege.label_review.photo_order import Pool, Ranking, ReviewedModel
 

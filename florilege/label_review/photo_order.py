@@ -17,8 +17,8 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import calibrated_runtimes, read_record
 from florilege.calibration.sets import Bools, Floats, Ints, Singles
 from florilege.calibration.view import PLAIN
-from florilege.data.dataset import Dataset, Split
-from florilege.data.training_split import fraction
+from florilege.data.options import fraction
+from florilege.data.records import Dataset, Split
 from florilege.errors import BundleError, DataError, UsageError
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.output_store import OutputStore, photo_id

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from florilege.cores import in_order
 from florilege.data.corrections import CONFIRMED, CORRECTED, ReviewAnswer
-from florilege.data.dataset import Split
+from florilege.data.records import Split
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import ImageError, plain_jpeg
 from florilege.page_files import with_parts

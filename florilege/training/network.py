@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from florilege.data.dataset import Dataset
+from florilege.data.records import Dataset
 from florilege.errors import DataError, UsageError
 from florilege.models.backbones import Network, Weights, build, warm_start
 from florilege.models.export import MOST_BYTES

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 
 from florilege.calibration.photo_groups import choosing_rows, observation_numbers
-from florilege.data.dataset import Dataset, Split
-from florilege.data.records import count_of
+from florilege.data.records import Dataset, Split
 from florilege.data.sources import open_dataset
-from florilege.errors import DataError
+from florilege.errors import DataError, count_of
 from florilege.models.backbones import architecture
 from florilege.models.classes import ClassTable
 from florilege.models.images.damage import damaged_photos, without_rows

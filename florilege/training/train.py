@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from florilege.data.dataset import Dataset
+from florilege.data.records import Dataset
 from florilege.errors import UsageError
 from florilege.models.backbones import Weights, load_into, open_weights, read_weights
 from florilege.terminal import say

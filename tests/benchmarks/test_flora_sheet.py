@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from benchmarks.figures.flora_sheet import CELL, PAPER, SETS, contact_sheet, main, set_lines
 from florilege.data.flora import Flora
-from florilege.data.flora.species import SPECIES, flora_classes
+from florilege.data.flora.posterior import SPECIES, flora_classes
 
 SMALL = Flora(0, {"train": 0, "val": 0, "test": 400})
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from florilege.data.dataset import Dataset, FileReader, Split, split_name
+from florilege.data.records import Dataset, FileReader, Split, split_name
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import MAX_BYTES

@@ -1,4 +1,4 @@
-from florilege.data.training_split import fraction, shuffled
+from florilege.data.options import fraction, shuffled
 
 
 def test_an_order_is_the_same_for_ever() -> None:

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from florilege.data.dataset import Part, Split
+from florilege.data.records import Part, Split
 from florilege.errors import DataError, UsageError
 
 

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from florilege.data.dataset import Dataset
-from florilege.data.options import TrainingOptions
-from florilege.data.records import Listing, Records
+from florilege.data.options import TrainingOptions, _noisy_ids, _sample_rows, noise_groups
+from florilege.data.records import Dataset, Listing, Records
 from florilege.data.sources import open_dataset
-from florilege.data.training_split import _noisy_ids, _sample_rows, noise_groups
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo
 from florilege.plugins.papers.plantnet_300k import METADATA, NAMES

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from florilege.data.corrections import COLUMNS, ReviewAnswer
-from florilege.data.dataset import Split
+from florilege.data.records import Split
 from florilege.label_review.review_page import ReviewPage
 from florilege.models.classes import ClassInfo, ClassTable
 from tests.data.pictures import png

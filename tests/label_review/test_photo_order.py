@@ -1,6 +1,6 @@
 """The random order of photos."""
 
-from florilege.data.training_split import shuffled
+from florilege.data.options import shuffled
 from florilege.label_review.photo_order import random_rows
 
 

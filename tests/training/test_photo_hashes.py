@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.view import PLAIN
 from florilege.cli import app
-from florilege.data.copies.fingerprints import WORDS, is_copy
-from florilege.data.copies.near_duplicates import look_at
-from florilege.data.dataset import FileReader
+from florilege.data.copies import WORDS, _is_copy, look_at
+from florilege.data.records import FileReader
 from florilege.data.sources import open_dataset
 from florilege.errors import BundleError
 from florilege.models.bundle import open_bundle
@@ -197,7 +196,7 @@ def test_the_run_knows_what_its_training_photos_show(photos: Path, tmp_path: Pat
     assert reference.fingerprints.shape == (36, WORDS)
     for split, copies in (("train", 36), ("val", 0)):
         pictures = [look_at(photo.read_bytes()) for photo in (photos / split).rglob("*.png")]
-        assert sum(is_copy(picture, reference.fingerprints) for picture in pictures) == copies
+        assert sum(_is_copy(picture, reference.fingerprints) for picture in pictures) == copies
     first = PhotoHashes(train=reference.train, selection=reference.selection)
     assert (first | reference).fingerprints is None  # those of some photos are unknown
     assert (PhotoHashes.of() | reference).to_bytes() == reference.to_bytes()

@@ -39,8 +39,8 @@ from florilege.calibration.settings import (
 )
 from florilege.calibration.view import PLAIN
 from florilege.cores import Workers
-from florilege.data.dataset import Part, Split, split_name
-from florilege.data.layouts.manifest import photo_places
+from florilege.data.layouts.table_files import photo_places
+from florilege.data.records import Part, Split, split_name
 from florilege.data.sources import list_source
 from florilege.errors import GateFailed, UsageError
 from florilege.models.bundle import (

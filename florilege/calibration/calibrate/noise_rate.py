@@ -14,10 +14,9 @@ from florilege.calibration.photo_groups import observation_numbers
 from florilege.calibration.rules import LabelNoise, NoiseKind, NoisyLabels, parse_label_noise
 from florilege.calibration.sets import Ints
 from florilege.data.corrections import RANDOM, ReviewAnswer, answers_of, is_review, refuse_lines
-from florilege.data.dataset import Split
-from florilege.data.records import count_of
+from florilege.data.records import Split
 from florilege.data.sources import list_source
-from florilege.errors import DataError, first, repeated
+from florilege.errors import DataError, count_of, first, repeated
 from florilege.models.classes import ClassTable, plain_id
 from florilege.tables import read_numbered_table
 

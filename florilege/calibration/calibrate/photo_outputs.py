@@ -22,10 +22,9 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.sets import Bools, Ints, Singles
 from florilege.cores import Workers, in_order
-from florilege.data.dataset import Part, Split
-from florilege.data.records import count_of
+from florilege.data.records import Part, Split
 from florilege.data.sources import open_dataset
-from florilege.errors import DataError, first
+from florilege.errors import DataError, count_of, first
 from florilege.hooks import cluster
 from florilege.models.bundle import MODEL, Bundle, Packed, open_bundle, unpacked_bundle
 from florilege.models.images import DECODER_VERSION, ImageError, load

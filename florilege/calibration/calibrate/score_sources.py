@@ -22,11 +22,10 @@ from florilege.calibration.photo_groups import FEWEST_GROUPS, MadeFrom, groups_o
 from florilege.calibration.rules import NoisyLabels
 from florilege.calibration.sets import Bools, Floats, Ints
 from florilege.calibration.view import PLAIN, Indices, Scoring, View
-from florilege.data.layouts.manifest import demand_columns
 from florilege.errors import DataError, first
 from florilege.models.classes import ClassTable, SpeciesNames
 from florilege.models.occurrences import COLUMNS, Occurrences, Place, PlaceKind, month_of
-from florilege.tables import read_table
+from florilege.tables import demand_columns, read_table
 
 _FEWEST_PLACES = 100
 

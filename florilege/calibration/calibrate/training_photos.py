@@ -14,8 +14,8 @@ from florilege.calibration.photo_groups import FEWEST_TO_SPLIT, choosing_rows
 from florilege.calibration.record.record_file import PROVENANCE, parse_file
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.sets import Bools
-from florilege.data.copies.fingerprints import count_copies
-from florilege.data.dataset import Part, Split, split_name
+from florilege.data.copies import count_copies
+from florilege.data.records import Part, Split, split_name
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from florilege.models.bundle import Bundle

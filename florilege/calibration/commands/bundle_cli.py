@@ -9,9 +9,8 @@ import typer
 from florilege.calibration.commands import AsJson, BundlePath
 from florilege.calibration.record.record_file import PROVENANCE, card, difference, verification
 from florilege.calibration.rules import RULES
-from florilege.data.layouts.class_file import ClassFile, read_classes, read_pictures
-from florilege.data.records import count_of
-from florilege.errors import BundleError, first
+from florilege.data.layouts.table_files import ClassFile, read_classes, read_pictures
+from florilege.errors import BundleError, count_of, first
 from florilege.models.bundle import Bundle, name_classes, open_bundle
 from florilege.models.bundle.bundle import set_pictures
 from florilege.models.reference_pictures import MOST

@@ -21,7 +21,7 @@ from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.record.record_file import read_record, selection_note
 from florilege.calibration.settings import CalibrateCommand, CalibrationSettings, EvaluateCommand
 from florilege.cores import Workers
-from florilege.data.dataset import Part, split_name
+from florilege.data.records import Part, split_name
 from florilege.data.sources import list_source
 from florilege.errors import GateFailed
 from florilege.files import write_atomic

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ImageDraw
 
-from florilege.data.flora.species import TRAITS
+from florilege.data.flora.posterior import TRAITS
 
 Colour = tuple[int, int, int]
 Points = NDArray[np.float64]  # (points, 2): x to the right, y down

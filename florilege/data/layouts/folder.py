@@ -13,9 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from florilege.data.dataset import FileReader, split_name
-from florilege.data.layouts.class_file import update_class_infos, with_class_file
-from florilege.data.records import Listing, Records, read_lines
+from florilege.data.layouts.table_files import update_class_infos, with_class_file
+from florilege.data.records import FileReader, Listing, Records, read_lines, split_name
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, plain_id
 from florilege.models.images.sniff import ENDINGS

@@ -19,15 +19,23 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from florilege.data.dataset import SPLITS, FileReader
-from florilege.data.layouts.class_file import with_class_file
 from florilege.data.layouts.folder import (
     IMAGENET_PLACE,
     are_wordnet_ids,
     is_folder_dataset,
     wordnet_names,
 )
-from florilege.data.records import Listing, Records, demand_photos, read_json, read_lines, refuse
+from florilege.data.layouts.table_files import with_class_file
+from florilege.data.records import (
+    SPLITS,
+    FileReader,
+    Listing,
+    Records,
+    demand_photos,
+    read_json,
+    read_lines,
+    refuse,
+)
 from florilege.errors import DataError, first, repeated
 from florilege.models.classes import ClassInfo, plain_id
 

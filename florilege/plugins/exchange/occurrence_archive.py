@@ -14,8 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from florilege.data.cli import AsJson
-from florilege.data.records import count_of
-from florilege.errors import DataError, first
+from florilege.errors import DataError, count_of, first
 from florilege.models.bundle import open_bundle
 from florilege.models.classes import ClassTable, SpeciesNames
 from florilege.models.occurrences import ALL_MONTHS, COLUMNS, MONTHS, cell_name, is_null_island

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.data.flora.renderer import encode_png
-from florilege.data.records import Listing, Records, count_of
+from florilege.data.options import shuffled
+from florilege.data.records import Listing, Records
 from florilege.data.sources import OwnPictures
-from florilege.data.training_split import shuffled
-from florilege.errors import DataError
+from florilege.errors import DataError, count_of
 from florilege.models.classes import ClassInfo
 
 FOLDER = "cifar-100-python"

@@ -14,13 +14,12 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from florilege.data.layouts.class_file import with_class_file
 from florilege.data.layouts.folder import is_folder_dataset, list_folder
-from florilege.data.layouts.manifest import demand_columns
+from florilege.data.layouts.table_files import with_class_file
 from florilege.data.records import Listing, Records, read_json
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, without_author
-from florilege.tables import read_table
+from florilege.tables import demand_columns, read_table
 
 METADATA: Final = "plantnet300K_metadata.json"
 # The second is in old copies.

@@ -36,7 +36,7 @@ from florilege.server.predict.batch_settings import FOLDER, BatchSettings
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer
 from florilege.server.settings import MAX_IMAGES
-from florilege.tables import SUFFIXES, read_table
+from florilege.tables import SUFFIXES, demand_columns, read_table
 from florilege.terminal import progress
 
 Group = tuple[Path, str] | None  # a folder or manifest, and the name of the plant there
@@ -114,10 +114,7 @@ def _grouped(photos: Iterable[tuple[Path, Group]]) -> list[Observation]:
 
 def _rows(manifest: Path, column: str | None) -> Iterator[tuple[Path, Group]]:
     table = read_table(manifest)
-    for name in ["path"] if column is None else ["path", column]:
-        if name not in table:
-            names = ", ".join(table)
-            raise DataError(f"{display_path(manifest)} has no column {name!r}; it has: {names}")
+    demand_columns(display_path(manifest), table, list(filter(None, ["path", column])))
     empty = [f"row {row}" for row, path in enumerate(table["path"], 1) if not path.strip()]
     if empty:
         raise DataError(f"{display_path(manifest)}: empty paths: {first(empty)}")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
-from florilege.data.dataset import Dataset, Split
+from florilege.data.records import Dataset, Split
 from florilege.models.images import load
 from florilege.training.batches.augment import DRAWS, augment
 from florilege.training.batches.run_photos import (

@@ -22,11 +22,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from florilege.data.copies.fingerprints import WORDS, fingerprint
-from florilege.data.copies.near_duplicates import look_at
-from florilege.data.dataset import Dataset, Split
-from florilege.data.records import count_of
-from florilege.errors import DataError, UsageError
+from florilege.data.copies import WORDS, fingerprint, look_at
+from florilege.data.records import Dataset, Split
+from florilege.errors import DataError, UsageError, count_of
 from florilege.files import atomic_writer
 from florilege.models.backbones import PRETRAINED, Weights
 from florilege.models.images import DECODER_VERSION, ImageError, decode, read_header

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from florilege.cores import cores, in_order
-from florilege.data.copies.fingerprints import WORDS
-from florilege.data.dataset import Split
-from florilege.data.records import count_of
-from florilege.errors import BundleError
+from florilege.data.copies import WORDS
+from florilege.data.records import Split
+from florilege.errors import BundleError, count_of
 from florilege.files import new_folder_lock
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork, export_onnx

@@ -10,7 +10,7 @@ import pytest
 from florilege.calibration.calibrate.noise_rate import noisy_labels
 from florilege.calibration.intervals import wilson
 from florilege.calibration.rules.label_noise import NoisyLabels, parse_label_noise
-from florilege.data.dataset import Split
+from florilege.data.records import Split
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, ClassTable
 

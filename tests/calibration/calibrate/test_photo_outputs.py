@@ -18,7 +18,7 @@ from florilege.calibration.calibrate.photo_outputs import (
     photos_for,
 )
 from florilege.calibration.record.record_file import read_record
-from florilege.data.dataset import Split
+from florilege.data.records import Split
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from florilege.models.bundle import Bundle, open_bundle

@@ -15,8 +15,7 @@ from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.certificate import Reason
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.view import PLAIN
-from florilege.data.copies.fingerprints import fingerprint
-from florilege.data.copies.near_duplicates import look_at
+from florilege.data.copies import fingerprint, look_at
 from florilege.errors import BundleError
 from florilege.models.bundle import Bundle, replace_files
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash

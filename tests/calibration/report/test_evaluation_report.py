@@ -22,7 +22,7 @@ from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
 from florilege.calibration.report.evaluation_report import SECTIONS, evaluation_report
 from florilege.calibration.settings import CalibrationPlan
-from florilege.data.dataset import Split
+from florilege.data.records import Split
 from florilege.errors import GateFailed
 from florilege.models.bundle import replace_files
 from florilege.models.classes import ClassInfo, ClassTable

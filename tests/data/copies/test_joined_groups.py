@@ -6,7 +6,7 @@ import pytest
 
 from florilege.data.checks import check
 from florilege.data.cli import app
-from florilege.data.copies.near_duplicates import joined_groups
+from florilege.data.copies import joined_groups
 from tests.commands import call
 from tests.data.copies.test_near_duplicates import scene
 

@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from florilege.data.checks import check
-from florilege.data.copies.near_duplicates import (
+from florilege.data.copies import (
     _LEAST_AGREEMENT,
+    _MOST_BITS,
     LOOK_SIDE,
-    MOST_BITS,
     _agreement,
     close_pairs,
     look_at,
@@ -64,7 +64,7 @@ def test_a_photo_in_other_bytes_agrees_with_itself(how: str) -> None:
     for seed in range(5):
         image = scene(seed)
         one, other = encoded(image), changed(image, how)
-        assert bits_apart(one, other) <= MOST_BITS
+        assert bits_apart(one, other) <= _MOST_BITS
         assert _agreement(look_at(one), look_at(other)) >= _LEAST_AGREEMENT
 
 
@@ -80,16 +80,16 @@ def test_flat_pictures_agree_with_nothing() -> None:
 
 
 def test_close_pairs_are_those_of_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("florilege.data.copies.near_duplicates._PAIRS_AT_ONCE", 21)
+    monkeypatch.setattr("florilege.data.copies._PAIRS_AT_ONCE", 21)
     random = np.random.default_rng(0)
     ours, others = ([int(x) for x in random.integers(0, 2**63, count)] for count in (10, 7))
-    others[2] = ours[4] ^ (2**MOST_BITS - 1)
-    others[3] = ours[9] ^ (2 ** (MOST_BITS + 1) - 1)
+    others[2] = ours[4] ^ (2**_MOST_BITS - 1)
+    others[3] = ours[9] ^ (2 ** (_MOST_BITS + 1) - 1)
     expected = [
         (row, other)
         for row, one in enumerate(ours)
         for other, two in enumerate(others)
-        if (one ^ two).bit_count() <= MOST_BITS
+        if (one ^ two).bit_count() <= _MOST_BITS
     ]
     assert list(close_pairs(ours, others)) == expected
     assert (4, 2) in expected

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from florilege.data.flora.flora import Flora
+from florilege.data.flora import Flora
 from florilege.data.options import MOST_PICTURES
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
@@ -93,7 +93,7 @@ def test_order_threads_and_pickling_do_not_change_a_picture() -> None:
 
 def test_another_process_draws_the_same_picture() -> None:
     code = (
-        "import hashlib; from florilege.data.flora.flora import Flora;"
+        "import hashlib; from florilege.data.flora import Flora;"
         "print(hashlib.sha256(Flora(5, {'train': 9}).png('train', 8)).hexdigest())"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,14 +8,16 @@ from florilege.data.flora import Flora
 from florilege.data.flora.posterior import (
     HIDDEN,
     MISREAD,
+    TRAITS,
     VISIBLE,
     bayes_average_k_accuracy,
     bayes_threshold,
     bayes_top_k_accuracy,
     expected_hit_rate,
     posterior_of,
+    prior,
+    species_traits,
 )
-from florilege.data.flora.species import TRAITS, prior, species_traits
 
 ROWS = 100_000
 SAMPLE = Flora(11, {"train": ROWS, "val": 0, "test": 0})

@@ -17,9 +17,8 @@ from florilege.data.flora.organs import (
     _petal_shapes,
     _trumpet_shape,
 )
-from florilege.data.flora.posterior import HIDDEN
+from florilege.data.flora.posterior import HIDDEN, TRAITS
 from florilege.data.flora.renderer import RADII, SCALE, SIDE, SIZES, draw, organ_places
-from florilege.data.flora.species import TRAITS
 
 Picture = NDArray[np.uint8]
 Mask = NDArray[np.bool_]

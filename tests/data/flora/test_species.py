@@ -1,6 +1,6 @@
 import numpy as np
 
-from florilege.data.flora.species import SPECIES, TRAITS, flora_classes, prior, species_traits
+from florilege.data.flora.posterior import SPECIES, TRAITS, flora_classes, prior, species_traits
 from florilege.models.classes import ClassTable
 
 

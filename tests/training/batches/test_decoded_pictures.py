@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from florilege.data.dataset import Split
+from florilege.data.records import Split
 from florilege.errors import DataError, UsageError
 from florilege.training.batches.augment import DRAWS, augment
 from florilege.training.batches.data_loader import Batch, BatchLoader

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.data.dataset import Split
+from florilege.data.records import Split
 from florilege.training.batches.data_loader import Features
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from florilege.data.dataset import Split
+from florilege.data.records import Split
 from florilege.models.backbones import build
 from florilege.models.images import Preprocess
 from florilege.training.batches import data_loader
