@@ -79,7 +79,7 @@ CONSUMER = """
 import florilege
 from florilege.calibration.threshold import average_k_threshold
 from florilege.data.sources import open_dataset
-from florilege.models.bundle.bundle import Bundle
+from florilege.models.bundle import Bundle
 from florilege.server.settings import Settings
 from florilege.training.config import TrainConfig
 

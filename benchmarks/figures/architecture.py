@@ -28,7 +28,7 @@ MAKING = (
     Box("export", "models/export", "blue"),
     Box("validation scores", "calibration/calibrate/", "green"),
     Box("thresholds", "calibration/rules/", "green"),
-    Box("bundle", "models/bundle/", "blue"),
+    Box("bundle", "models/bundle.py", "blue"),
     Box("server", "server/", "ink"),
 )
 SERVING = (

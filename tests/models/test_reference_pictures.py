@@ -10,8 +10,7 @@ from PIL import Image
 
 from florilege.errors import BundleError, DataError
 from florilege.models import reference_pictures
-from florilege.models.bundle import open_bundle, replace_files, set_pictures
-from florilege.models.bundle.bundle import PICTURES
+from florilege.models.bundle import PICTURES, open_bundle, replace_files, set_pictures
 from florilege.models.reference_pictures import (
     SIDE,
     Credit,

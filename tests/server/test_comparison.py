@@ -9,9 +9,7 @@ from starlette.testclient import TestClient
 from florilege.errors import BundleError
 from florilege.models.bundle import (
     LOOK_ALIKES,
-    look_alikes_file,
     open_bundle,
-    read_look_alikes,
     replace_files,
     set_pictures,
 )
@@ -29,7 +27,7 @@ def pictured(served: Path, tmp_path: Path) -> Iterator[TestClient]:
         for organ in ("flower", None)
     ]
     set_pictures(served, {"1006": row}, source="table", most=6)
-    replace_files(served, {LOOK_ALIKES: look_alikes_file({5: [6, 9]})})
+    replace_files(served, {LOOK_ALIKES: b'{"5": [6, 9]}'})
     with open_client(served) as client:
         yield client
 
@@ -68,7 +66,7 @@ def test_a_calibration_counts_which_classes_share_sets(client: TestClient, bundl
     details = client.get("/v1/classes/1006").json()
     assert details["pictures"] == []
     assert details["look_alikes"][0]["class_id"] == "1007"  # the other violet
-    rows = read_look_alikes(open_bundle(bundle))
+    rows = open_bundle(bundle).read_look_alikes()
     assert all(own in rows[other] or len(rows[other]) > 3 for own in rows for other in rows[own])
 
 
@@ -76,4 +74,4 @@ def test_a_calibration_counts_which_classes_share_sets(client: TestClient, bundl
 def test_damaged_look_alikes_are_refused(served: Path, content: bytes) -> None:
     damaged = replace_files(served, {LOOK_ALIKES: content})
     with pytest.raises(BundleError, match="damaged"):
-        read_look_alikes(damaged)
+        damaged.read_look_alikes()

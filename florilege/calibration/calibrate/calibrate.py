@@ -1,13 +1,15 @@
 """Calibrate a bundle: score a split, choose the thresholds, store the record in the bundle."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.gate import compare_runtimes
@@ -47,8 +49,6 @@ from florilege.models.bundle import (
     LOOK_ALIKES,
     OCCURRENCES,
     Bundle,
-    PairCounts,
-    look_alikes_file,
     open_bundle,
     replace_files,
     reserved,
@@ -125,7 +125,7 @@ def calibrate_bundle(
             files |= updated_files(*card_files, measured.record)
             if reference is not None:
                 files[REFERENCES[measured.record.measured.runtime]] = reference.to_bytes()
-        files[LOOK_ALIKES] = look_alikes_file(look_alikes(measured))
+        files[LOOK_ALIKES] = json.dumps(look_alikes(measured), sort_keys=True).encode()
         names = {*CALIBRATIONS.values(), *REFERENCES.values(), OCCURRENCES}
         replace_files(path, files, without=names - files.keys())
         if report is not None:
@@ -174,7 +174,7 @@ def _calibrated(
 
 def look_alikes(measured: BundleOutputs) -> dict[int, list[int]]:
     """For each class, by its index, those that share its sets at the default K most often."""
-    record, counts = measured.record, PairCounts(measured.record.classes)
+    record, counts = measured.record, _PairCounts(measured.record.classes)
     point = record.point(PLAIN, record.setting("average_k"))
     for (logits,), labels in measured.outputs.blocks(record.head):
         counts.update(point.sets(record.scores(logits)), labels)
@@ -230,3 +230,42 @@ def _plan(bundle: Bundle, settings: Mapping[str, Any]) -> CalibrationPlan:
     except ValueError as error:
         raise UsageError(str(error)) from error
     return plan
+
+
+_MOST_LOOK_ALIKES: Final = 4  # of a class: with 10,000 classes the file has 400 kB at most
+_FEWEST_PHOTOS: Final = 2  # whose sets hold the other class: one is an accident
+_LARGEST_SET: Final = 20  # a larger set confuses its class with everything
+
+
+class _PairCounts:
+    """How often two classes are confused: by a photo of one of them whose set holds the other.
+
+    Memory grows with the pairs that occur.
+    """
+
+    def __init__(self, classes: int) -> None:
+        self._classes = classes
+        self._pairs, self._counts = np.empty(0, np.int64), np.empty(0, np.int64)
+
+    def update(self, sets: NDArray[np.bool_], labels: NDArray[np.int64]) -> None:
+        """Count sets, ``(rows, classes)``, of photos with these labels, ``(rows,)``."""
+        small = sets & (sets.sum(axis=1) <= _LARGEST_SET)[:, np.newaxis]
+        rows, others = np.nonzero(small)
+        true = labels[rows]
+        keys = np.minimum(true, others) * self._classes + np.maximum(true, others)
+        keys = np.concatenate([self._pairs, keys[true != others]])
+        weights = np.concatenate([self._counts, np.ones(len(keys) - len(self._counts), np.int64)])
+        self._pairs, places = np.unique(keys, return_inverse=True)
+        self._counts = np.bincount(places, weights, minlength=len(self._pairs)).astype(np.int64)
+
+    def by_class(self) -> dict[int, list[int]]:
+        """For each class the classes it is confused with, most often first; ties in their order."""
+        result = dict[int, list[int]]()
+        for place in np.lexsort((self._pairs, -self._counts)):
+            if self._counts[place] < _FEWEST_PHOTOS:
+                break
+            first, second = divmod(int(self._pairs[place]), self._classes)
+            for own, other in ((first, second), (second, first)):
+                if len(row := result.setdefault(own, [])) < _MOST_LOOK_ALIKES:
+                    row.append(other)
+        return result

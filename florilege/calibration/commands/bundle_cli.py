@@ -11,8 +11,7 @@ from florilege.calibration.record.record_file import PROVENANCE, card, differenc
 from florilege.calibration.rules import RULES
 from florilege.data.layouts.table_files import ClassFile, read_classes, read_pictures
 from florilege.errors import BundleError, count_of, first
-from florilege.models.bundle import Bundle, name_classes, open_bundle
-from florilege.models.bundle.bundle import set_pictures
+from florilege.models.bundle import Bundle, name_classes, open_bundle, set_pictures
 from florilege.models.reference_pictures import MOST
 from florilege.terminal import say, show
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from florilege.errors import UsageError
-from florilege.models.bundle import MODEL, read_look_alikes
+from florilege.models.bundle import MODEL
 from florilege.page_files import HEAD, SERVICE_WORKER, page_files, service_worker
 from florilege.plugins.devices.device_bundle import PACK, add_arrays, device_pack, named_file
 from florilege.server.answers.pipeline import Pipeline
@@ -126,7 +126,7 @@ def _add_pictures(
     pipeline: Pipeline, classes: Sequence[dict[str, Any]], contents: dict[str, bytes]
 ) -> None:
     """Add the reference pictures, and to each class their addresses and the classes like it."""
-    pictures, others = pipeline.bundle.open_pictures(), read_look_alikes(pipeline.bundle)
+    pictures, others = pipeline.bundle.open_pictures(), pipeline.bundle.read_look_alikes()
     for place, item in enumerate(classes):
         item["look_alikes"], item["pictures"] = others.get(place, []), []
         for number, credit in enumerate(pictures.credits(item["id"])):

@@ -13,7 +13,6 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from florilege.models.bundle import read_look_alikes
 from florilege.page_files import SERVICE_WORKER, page_files, service_worker
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.bounds import BoundedThread, RecentItems
@@ -131,7 +130,7 @@ class BundleInfo:
         self.classes = pipeline.taxa
         self._lists = RecentItems[CachedResponse](LIST_BYTES, lambda each: each.size + OWN_BYTES)
         self.pictures = pipeline.bundle.open_pictures()
-        self._look_alikes = read_look_alikes(pipeline.bundle)
+        self._look_alikes = pipeline.bundle.read_look_alikes()
         self.thumbnails = {
             name: CachedResponse(picture, "image/jpeg", _MAX_AGE)
             for name, picture in pipeline.bundle.read_thumbnails().items()

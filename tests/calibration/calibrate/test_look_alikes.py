@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate.calibrate import look_alikes
+from florilege.calibration.calibrate import calibrate as counting
+from florilege.calibration.calibrate.calibrate import (
+    _FEWEST_PHOTOS,
+    _MOST_LOOK_ALIKES,
+    _PairCounts,
+    look_alikes,
+)
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, SplitOutputs
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.view import PLAIN
-from florilege.models.bundle import PairCounts
-from florilege.models.bundle import look_alikes as counting
-from florilege.models.bundle.look_alikes import FEWEST_PHOTOS, MOST
 from tests.calibration.record.test_record import fitted
 
 CLASSES, ROWS = 9, 400
@@ -63,37 +66,37 @@ def by_hand(record: CalibrationRecord, outputs: SplitOutputs, largest: int) -> d
         key=lambda pair: (-counts[frozenset(pair)], pair),
     )
     result = dict[int, list[int]]()
-    for pair in (pair for pair in pairs if counts[frozenset(pair)] >= FEWEST_PHOTOS):
+    for pair in (pair for pair in pairs if counts[frozenset(pair)] >= _FEWEST_PHOTOS):
         for own, other in (pair, pair[::-1]):
             result.setdefault(own, []).append(other)
-    return {own: row[:MOST] for own, row in result.items()}
+    return {own: row[:_MOST_LOOK_ALIKES] for own, row in result.items()}
 
 
 @pytest.mark.parametrize("largest", [20, 3])
 def test_the_classes_that_share_most_sets_come_first(
     measured: Measured, largest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counting, "LARGEST_SET", largest)
+    monkeypatch.setattr(counting, "_LARGEST_SET", largest)
     result = shared(measured)
     assert result == by_hand(*measured, largest)
     assert len(result) == CLASSES
-    assert any(len(row) == MOST for row in result.values())
+    assert any(len(row) == _MOST_LOOK_ALIKES for row in result.values())
     assert 8 in result[7]
 
 
 def test_sets_of_one_class_confuse_nothing(
     measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counting, "LARGEST_SET", 1)
+    monkeypatch.setattr(counting, "_LARGEST_SET", 1)
     rest = shared(measured)
     # a set of one wrong class confuses it with the right one
     assert rest == by_hand(*measured, 1)
-    monkeypatch.setattr(counting, "FEWEST_PHOTOS", ROWS)
+    monkeypatch.setattr(counting, "_FEWEST_PHOTOS", ROWS)
     assert shared(measured) == {}
 
 
 def test_one_photo_is_an_accident_and_two_are_none() -> None:
-    counts = PairCounts(4)
+    counts = _PairCounts(4)
     sets = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [0, 1, 1, 0], [0, 0, 0, 0]], dtype=bool)
     counts.update(sets, np.array([0, 0, 1, 3]))
     assert counts.by_class() == {}

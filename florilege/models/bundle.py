@@ -1,7 +1,7 @@
 """The bundle: a folder with one network and everything needed to answer with it.
 
 ``bundle.json`` names every file with its hash, so it alone identifies the bundle.
-``models/bundle/staging.py`` replaces a bundle atomically.
+``models/staging.py`` replaces its files atomically.
 """
 
 import json
@@ -15,14 +15,6 @@ from typing import Any, Final
 
 from florilege.errors import BundleError, DataError
 from florilege.files import folder_lock
-from florilege.models.bundle.staging import (
-    MANIFEST,
-    SCHEMA_VERSION,
-    BundleFolder,
-    Files,
-    Manifest,
-    sha256_of,
-)
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import Preprocess
 from florilege.models.reference_pictures import (
@@ -34,6 +26,10 @@ from florilege.models.reference_pictures import (
     read_thumbnails,
     unpack_thumbnails,
 )
+from florilege.models.staging import MANIFEST as MANIFEST
+from florilege.models.staging import SCHEMA_VERSION, Files, Manifest
+from florilege.models.staging import BundleFolder as BundleFolder
+from florilege.models.staging import sha256_of as sha256_of
 
 MODEL: Final = "model.onnx"
 CLASSES: Final = "classes.json"
@@ -45,6 +41,7 @@ OPENVINO_CALIBRATION: Final = "calibration-openvino.json"  # with it, OpenVINO s
 OPENVINO_REFERENCE: Final = "reference-openvino.npy"
 THUMBNAILS: Final = "thumbnails.zip"  # reference pictures of the classes that have one
 PICTURES: Final = "pictures.zip"  # larger ones, several of each class, to compare with
+LOOK_ALIKES: Final = "look_alikes.json"  # class indices by class index, the most similar first
 _REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
 Packed = Mapping[str, bytes]
 """A bundle as sent to another machine: content by file name, with ``bundle.json``."""
@@ -102,6 +99,24 @@ class Bundle:
         """The reference pictures of the classes; of none if the bundle has no such file."""
         file = self.path_of(PICTURES) if self.has(PICTURES) else None
         return ReferencePictures(self.classes, file)
+
+    def read_look_alikes(self) -> dict[int, list[int]]:
+        """The classes that each class is confused with, by index; empty where nothing was counted.
+
+        Raises:
+            BundleError: The file is damaged.
+        """
+        classes = len(self.classes)
+        try:
+            content = self.read_object(LOOK_ALIKES).items()
+            rows = {int(own): [int(index) for index in row] for own, row in content}
+            if not all(0 <= index < classes for own, row in rows.items() for index in (own, *row)):
+                raise ValueError("it names classes that do not exist")
+        except (ValueError, TypeError) as error:
+            raise BundleError(
+                f"{LOOK_ALIKES} of {self.path} is damaged ({error}): calibrate the bundle again"
+            ) from error
+        return rows
 
     def packed(self) -> Packed:
         """Exactly the files that were verified, without any later changes to the folder."""
@@ -263,17 +278,12 @@ def name_classes(
     with reserved(path):
         bundle = open_bundle(path)
         id_of = _ids_of(bundle, infos, source)
-        named = {id_: infos[name] for name, id_ in id_of.items()}
-        pictures = {id_of[name]: file for name, file in pictures.items() if name in id_of}
-        thumbnails = read_thumbnails(source, pictures)
-        items = (
-            item.updated(named[item.id]) if item.id in named else item for item in bundle.classes
-        )
-        classes = ClassTable(tuple(items))
-        files = {CLASSES: classes.to_json().encode()}
-        if thumbnails:
-            files[THUMBNAILS] = pack_thumbnails(classes, bundle.read_thumbnails() | thumbnails)
-        return replace_files(path, files)
+        newer = {
+            id_: bundle.classes[bundle.classes.index_of[id_]].updated(infos[name])
+            for name, id_ in id_of.items()
+        }
+        files = {id_of[name]: file for name, file in pictures.items() if name in id_of}
+        return _with_classes(bundle, newer, files, {}, source=source)
 
 
 def _ids_of(bundle: Bundle, names: Mapping[str, object], source: str) -> dict[str, str]:
@@ -307,15 +317,27 @@ def set_pictures(
         packed = pack_pictures(
             source, {bundle.classes.index_of[id_]: row for id_, row in rows.items()}
         )
-        thumbnails = read_thumbnails(source, {id_: row[0].path for id_, row in rows.items()})
-        items = (
-            replace(item, thumbnail=rows[item.id][0].thumbnail) if item.id in rows else item
+        newer = {
+            item.id: replace(item, thumbnail=rows[item.id][0].thumbnail)
             for item in bundle.classes
-        )
-        classes = ClassTable(tuple(items))
-        files = {
-            CLASSES: classes.to_json().encode(),
-            THUMBNAILS: pack_thumbnails(classes, bundle.read_thumbnails() | thumbnails),
-            PICTURES: packed,
+            if item.id in rows
         }
-        return replace_files(path, files)
+        first = {id_: row[0].path for id_, row in rows.items()}
+        return _with_classes(bundle, newer, first, {PICTURES: packed}, source=source)
+
+
+def _with_classes(
+    bundle: Bundle,
+    newer: Mapping[str, ClassInfo],
+    pictures: Mapping[str, Path],
+    files: Mapping[str, bytes],
+    *,
+    source: str,
+) -> Bundle:
+    """Write newer values of classes, thumbnails of picture files, both by class id, and files."""
+    thumbnails = read_thumbnails(source, pictures)
+    classes = ClassTable(tuple(newer.get(item.id, item) for item in bundle.classes))
+    files = {CLASSES: classes.to_json().encode(), **files}
+    if thumbnails:
+        files[THUMBNAILS] = pack_thumbnails(classes, bundle.read_thumbnails() | thumbnails)
+    return replace_files(bundle.path, files)
