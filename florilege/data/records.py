@@ -16,10 +16,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from florilege.cores import in_order
 from florilege.errors import DataError, UsageError, count_of, first, suggestion
 from florilege.files import read_regular
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.models.images import MAX_BYTES
+from florilege.models.images import MAX_BYTES, ImageError, Preprocess, load
+from florilege.terminal import progress
 
 SPLITS = ("train", "val", "test")
 _OTHER_NAMES = {
@@ -96,6 +98,38 @@ class Split(Pictures):
     def select_rows(self, rows: NDArray[np.intp], *, name: str) -> Self:
         """Some rows, in the given order, under another name."""
         return self.select(rows.tolist(), name=name, labels=self.labels[rows])
+
+    def without(self, rows: Collection[int]) -> Self:
+        """The pictures without some rows."""
+        remaining = np.setdiff1d(np.arange(len(self)), [*rows])
+        return self.select_rows(remaining, name=self.name)
+
+    def damaged(self) -> dict[int, str]:
+        """Read every picture once: the rows of those that cannot be read, with name and reason."""
+        problems = dict[int, str]()
+        with progress(len(self), f"checking {self.name}") as advance:
+            for row, problem in enumerate(in_order(self._problem, range(len(self)), threads=None)):
+                if problem is not None:
+                    problems[row] = problem
+                advance()
+        return problems
+
+    def readable(self, say: Callable[[str], None]) -> Self:
+        """The pictures without the damaged ones, which ``say`` is told."""
+        damaged = self.damaged()
+        if not damaged:
+            return self
+        count = count_of(len(damaged), "photo")
+        listed = "".join(f"\n  {problem}" for problem in damaged.values())
+        say(f"skipped because they cannot be read: {count} of {self.name}{listed}")
+        return self.without(damaged)
+
+    def _problem(self, row: int) -> str | None:
+        try:
+            load(self.read(row), Preprocess(image_size=32))  # small: it only has to decode
+        except (OSError, ImageError) as error:
+            return f"{self.names[row]}: {error}"
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from florilege import settings
 from florilege.errors import UsageError
-from florilege.models.images.decoding import MAX_PIXELS
+from florilege.models.images import MAX_PIXELS
 from florilege.models.runtime import RuntimeName
 from florilege.server.bounds import MAX_DECODING_PIXELS
 

@@ -15,7 +15,6 @@ from florilege.data.sources import open_dataset
 from florilege.errors import DataError, count_of
 from florilege.models.backbones import architecture
 from florilege.models.classes import ClassTable
-from florilege.models.images.damage import damaged_photos, without_rows
 from florilege.models.reference_pictures import pack_thumbnails, read_thumbnails
 from florilege.training.batches.run_photos import short_side
 from florilege.training.config import TrainConfig
@@ -140,7 +139,7 @@ Damaged = Mapping[str, Mapping[int, str]]
 
 def _find_damaged(dataset: Dataset) -> Damaged:
     """Read every photo of a data set once."""
-    return {name: damaged_photos(split) for name, split in dataset.splits.items()}
+    return {name: split.damaged() for name, split in dataset.splits.items()}
 
 
 def without_damaged(dataset: Dataset) -> tuple[Dataset, list[str]]:
@@ -148,7 +147,7 @@ def without_damaged(dataset: Dataset) -> tuple[Dataset, list[str]]:
     damaged = _find_damaged(dataset)
     if not any(damaged.values()):
         return dataset, []
-    splits = {name: without_rows(split, [*damaged[name]]) for name, split in dataset.splits.items()}
+    splits = {name: split.without(damaged[name]) for name, split in dataset.splits.items()}
     classes = dataset.classes
     if (train := splits.get("train")) is not None:
         counts = np.bincount(train.labels, minlength=len(classes)).tolist()

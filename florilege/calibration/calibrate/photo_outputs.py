@@ -28,7 +28,6 @@ from florilege.errors import DataError, count_of, first
 from florilege.hooks import cluster
 from florilege.models.bundle import MODEL, Bundle, Packed, open_bundle, unpacked_bundle
 from florilege.models.images import DECODER_VERSION, ImageError, load
-from florilege.models.images.damage import readable
 from florilege.models.output_store import OutputStore, photo_id, store_of
 from florilege.models.runtime import CUDA, Runtime, RuntimeName
 from florilege.models.session import FEATURES, Session
@@ -213,7 +212,7 @@ def photos_for(
         count = count_of(len(outside), "corrected label is", "corrected labels are")
         say(f"{count} of photos that {whole.name} lacks and not used: {first(outside)}")
     photos = part.of(whole)
-    return readable(photos, say) if skip_damaged else photos
+    return photos.readable(say) if skip_damaged else photos
 
 
 class BundleOutputs(NamedTuple):

@@ -19,7 +19,6 @@ from florilege.data.records import Part, Split, split_name
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from florilege.models.bundle import Bundle
-from florilege.models.images.damage import readable
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes
 from florilege.models.session import FEATURES, Session
 
@@ -139,7 +138,7 @@ def training_photos(
         return None
     most = max(MOST_PHOTOS, len(session.bundle.classes))
     photos = train.select_rows(rows[balanced_rows(train.labels[rows], most)], name=TRAIN)
-    return photos if skip_damaged is None else readable(photos, skip_damaged)
+    return photos if skip_damaged is None else photos.readable(skip_damaged)
 
 
 def training_reference(

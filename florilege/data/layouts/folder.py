@@ -17,7 +17,7 @@ from florilege.data.layouts.table_files import update_class_infos, with_class_fi
 from florilege.data.records import FileReader, Listing, Records, read_lines, split_name
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, plain_id
-from florilege.models.images.sniff import ENDINGS
+from florilege.models.images import ENDINGS
 
 # The decoder refuses GIF, BMP and TIFF; `data check` lists these files.
 SUFFIXES = ENDINGS | {".gif", ".bmp", ".tif", ".tiff"}

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from florilege.errors import UsageError, did_you_mean, nearest
-from florilege.models.backbones.architecture import (
-    PRETRAINED,
+from florilege.models.backbones.timm_networks import (
+    PREFIX,
     Architecture,
     Backbone,
     Pretrained,
+    TimmNetwork,
 )
-from florilege.models.backbones.timm_networks import PREFIX, TimmNetwork
+from florilege.models.backbones.timm_networks import PRETRAINED as PRETRAINED
 from florilege.models.extensions import is_extension, load_extension
 from florilege.models.images import Preprocess
 

@@ -17,7 +17,7 @@ from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
 from florilege.errors import BundleError, first
-from florilege.models.backbones.architecture import PRETRAINED
+from florilege.models.backbones.known_networks import PRETRAINED as PRETRAINED
 from florilege.models.backbones.known_networks import architecture
 from florilege.models.classes import ClassTable
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes

@@ -59,7 +59,7 @@ def profile_of_png(chunk: bytes, codes: bytes) -> bytes:
     Codes, the content of a ``cICP`` chunk, come first.
     """
     if len(codes) >= 2:
-        return profile_of_codes(*codes[:2])
+        return _profile_of_codes(*codes[:2])
     packed = chunk.partition(b"\0")[2]  # after its name
     try:
         profile = zlib.decompressobj().decompress(packed[1:], MOST_BYTES + 1)
@@ -72,10 +72,10 @@ def profile_of_boxes(boxes: Sequence[bytes]) -> bytes:
     """The profile in the contents of ``colr`` boxes of AVIF and HEIC, else that of their codes."""
     profiles = [box[4:] for box in boxes if box[:4] in (b"prof", b"rICC")]
     codes = [struct.unpack_from(">HH", box, 4) for box in boxes if box[:4] == b"nclx"]
-    return profiles[0] if profiles else profile_of_codes(*codes[0]) if codes else b""
+    return profiles[0] if profiles else _profile_of_codes(*codes[0]) if codes else b""
 
 
-def profile_of_codes(primaries: int, transfer: int) -> bytes:
+def _profile_of_codes(primaries: int, transfer: int) -> bytes:
     """A profile for the codes of ITU-T H.273 in AVIF, HEIC and PNG; empty for those of sRGB.
 
     It is empty for the curves of high dynamic range, too, which no profile describes.

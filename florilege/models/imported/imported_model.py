@@ -12,8 +12,7 @@ import numpy.typing as npt
 from florilege.errors import DataError
 from florilege.models.bundle import THUMBNAILS, Bundle, write_bundle
 from florilege.models.classes import ClassTable
-from florilege.models.images import ImageError, Preprocess, load
-from florilege.models.images.sniff import ENDINGS
+from florilege.models.images import ENDINGS, ImageError, Preprocess, load
 from florilege.models.imported.graph import Graph, read_graph
 from florilege.models.imported.signature import (
     Description,

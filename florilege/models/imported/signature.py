@@ -10,8 +10,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from florilege.errors import UsageError
-from florilege.models.images import Preprocess
-from florilege.models.images.decoding import Number, Positive
+from florilege.models.images import Number, Positive, Preprocess
 from florilege.models.imported.graph import TYPES, Graph
 from florilege.models.json_file import first_fault
 

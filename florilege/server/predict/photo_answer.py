@@ -23,8 +23,7 @@ from pydantic import PrivateAttr
 
 from florilege.calibration.rules import RULES
 from florilege.errors import DataError, FlorilegeError, UsageError
-from florilege.models.images import MAX_BYTES, ImageError, plain_jpeg
-from florilege.models.images.colours import COLOUR_MODES, to_srgb
+from florilege.models.images import COLOUR_MODES, MAX_BYTES, ImageError, plain_jpeg, to_srgb
 from florilege.server.schemas import Answer, Measured, Result, SetInfo
 from florilege.server.settings import MAX_IMAGES
 

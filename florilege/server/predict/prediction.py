@@ -23,8 +23,7 @@ from florilege.cores import Workers, in_order
 from florilege.errors import DataError, UsageError, first
 from florilege.hooks import cluster
 from florilege.models.bundle import Packed, unpacked_bundle
-from florilege.models.images import MAX_BYTES
-from florilege.models.images.sniff import ENDINGS
+from florilege.models.images import ENDINGS, MAX_BYTES
 from florilege.models.output_store import OutputStore, photo_id, store_of
 from florilege.models.runtime import CUDA, RuntimeName
 from florilege.models.session import FEATURES, Outputs, Session

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from florilege.models.backbones import available, build, depths, not_decayed
-from florilege.models.backbones.networks import _block_of
+from florilege.models.backbones import _block_of, available, build, depths, not_decayed
 
 FAMILIES = [  # smallest network of each of our and torchvision's families: blocks, the last one
     ("tiny", 5, "layers.4"),

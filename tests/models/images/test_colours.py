@@ -14,9 +14,9 @@ from PIL import Image, ImageCms
 from florilege.models.images import Preprocess, decode, load, plain_jpeg, read_header
 from florilege.models.images.colours import (
     MOST_BYTES,
+    _profile_of_codes,
     _transform,
     profile_of_boxes,
-    profile_of_codes,
     profile_of_png,
 )
 from tests.models.images.containers import Made, coded_item, container, grid_content
@@ -24,7 +24,7 @@ from tests.models.pictures import KINDS, chunk, difference, encode, noise, scene
 
 WHOLE = Preprocess(image_size=64)
 P3, BT2020, SRGB_CURVE, PQ = 12, 9, 13, 16
-DISPLAY_P3 = profile_of_codes(P3, SRGB_CURVE)
+DISPLAY_P3 = _profile_of_codes(P3, SRGB_CURVE)
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 # Red, green, blue and white of a screen as x and y of CIE 1931; D65 is the white of all.
 CHROMATICITIES = {
@@ -54,7 +54,7 @@ def oracle(pixels: npt.NDArray[np.uint8], primaries: int) -> npt.NDArray[np.floa
 @pytest.mark.parametrize("primaries", [P3, BT2020])
 def test_colours_are_converted_as_their_definition_says(primaries: int) -> None:
     image = noise(64, 64)
-    data = encode(image, "png", icc_profile=profile_of_codes(primaries, SRGB_CURVE))
+    data = encode(image, "png", icc_profile=_profile_of_codes(primaries, SRGB_CURVE))
     expected = oracle(np.asarray(image), primaries)
     assert np.abs(load(data, WHOLE) - expected).max() < 1.6
     assert np.abs(np.asarray(image) - expected).max() > 50
@@ -115,7 +115,7 @@ def test_codes_of_a_png_come_before_its_profile() -> None:
 
 @pytest.mark.parametrize("codes", [(1, 13), (2, 2), (P3, PQ), (0, 0), (BT2020, 18)])
 def test_other_codes_convert_nothing(codes: tuple[int, int]) -> None:
-    assert profile_of_codes(*codes) == b""
+    assert _profile_of_codes(*codes) == b""
     assert profile_of_boxes([b"nclx" + struct.pack(">HHHB", *codes, 6, 128)]) == b""
 
 

@@ -406,7 +406,7 @@ def test_strips_of_any_height_give_the_same_pixels(
     data = encode(image, "png")
     small = Preprocess(image_size=8)
     whole = load(data, small)
-    monkeypatch.setattr("florilege.models.images.decoding.STRIP", strip)
+    monkeypatch.setattr("florilege.models.images.STRIP", strip)
     assert np.array_equal(load(data, small), whole)
 
 
@@ -447,7 +447,7 @@ def test_a_header_that_was_read_before_is_not_read_again(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     header, expected = read_header(ENCODED[kind]), load(ENCODED[kind], SMALL)
-    monkeypatch.setattr("florilege.models.images.decoding.read_header", None)
+    monkeypatch.setattr("florilege.models.images.read_header", None)
     assert np.array_equal(load(header, SMALL), expected)
     assert decode(header, target=32).size == (64, 48)
     with pytest.raises(OversizedImage, match="at most 3071 are allowed"):

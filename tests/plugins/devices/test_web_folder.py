@@ -19,7 +19,7 @@ from PIL import Image
 from florilege.command_line.export_cli import _write_folder
 from florilege.errors import UsageError
 from florilege.models.images import Preprocess, load
-from florilege.models.images.colours import profile_of_codes
+from florilege.models.images.colours import _profile_of_codes
 from florilege.page_files import service_worker
 from florilege.plugins.devices import device_bundle, web_folder
 from florilege.plugins.devices.web_folder import read_runtime, transfer_bytes, web_files
@@ -155,7 +155,7 @@ def test_the_browser_converts_colours_as_the_server_does(offline: "Page", kind: 
         if kind in ("jpeg", "progressive"):
             options = {"quality": 90, "exif": exif_with_orientation(6)}
             options["progressive"] = kind == "progressive"
-        profile = profile_of_codes(DISPLAY_P3, SRGB_CURVE)
+        profile = _profile_of_codes(DISPLAY_P3, SRGB_CURVE)
         form = "jpeg" if kind == "progressive" else kind
         photo = encode(Image.fromarray(pixels), form, icc_profile=profile, **options)
         text = base64.b64encode(photo).decode()

@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from florilege.models.images import decode
-from florilege.models.images.colours import profile_of_codes
+from florilege.models.images.colours import _profile_of_codes
 from florilege.server.predict.photo_answer import name_of, read_photo
 
-DISPLAY_P3 = profile_of_codes(12, 13)
+DISPLAY_P3 = _profile_of_codes(12, 13)
 
 
 @pytest.mark.parametrize("profile", [b"", DISPLAY_P3], ids=["srgb", "display-p3"])

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from florilege.data.layouts.folder import SUFFIXES
 from florilege.errors import DataError, SomeInputsFailed, UsageError
-from florilege.models.images.sniff import ENDINGS
+from florilege.models.images import ENDINGS
 from florilege.models.session import Session
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.query import IdentifyQuery
