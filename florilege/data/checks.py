@@ -8,13 +8,14 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import combinations
+from functools import partial
+from itertools import combinations, compress
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 from florilege.cores import in_order
-from florilege.data.copies import Picture as Pixels
-from florilege.data.copies import close_pairs, look_at, same_photo, visual_hash
+from florilege.data.copies import WORDS, Hashes, close_rows, copies_of, fingerprint, look_at
 from florilege.data.options import noise_groups, parse_options, with_options
 from florilege.data.records import SPLITS, Listing, Records, sort_ids
 from florilege.data.sources import list_whole
@@ -56,7 +57,7 @@ class _Picture(NamedTuple):
     name: str
     class_id: str
     sha256: str  # of its bytes; empty if they cannot be read
-    visual: int | None  # `visual_hash`; None if it cannot be read
+    words: Hashes | None  # `fingerprint`; None if it cannot be read
     problem: str  # code such as ``unsupported_image_type``, or empty
     detail: str  # the problem in words
 
@@ -136,17 +137,17 @@ def _read_pictures(listing: Listing, threads: int | None) -> Iterator[_Picture]:
 
 
 def _read_picture(split: str, records: Records, row: int) -> _Picture:
-    sha256, problem, detail, visual = "", "", "", None
+    sha256, problem, detail, words = "", "", "", None
     try:
         data = records.read(row)
         sha256 = hashlib.sha256(data).hexdigest()
-        visual = visual_hash(look_at(data))
+        words = fingerprint(look_at(data))
     except ImageError as error:
         problem, detail = error.code, str(error)
     except OSError as error:
         problem, detail = "unreadable_file", error.strerror or str(error)
     name, class_id = records.names[row], records.class_ids[row]
-    return _Picture(split, row, name, class_id, sha256, visual, problem, detail)
+    return _Picture(split, row, name, class_id, sha256, words, problem, detail)
 
 
 def _counts(listing: Listing) -> dict[str, dict[str, int]]:
@@ -202,33 +203,37 @@ def _copies_across_splits(identical: Iterable[Sequence[_Picture]]) -> Iterator[F
 
 
 def _near_copies_across_splits(listing: Listing, pictures: Sequence[_Picture]) -> Iterator[Finding]:
-    @lru_cache(maxsize=1000)
-    def look(picture: _Picture) -> Pixels:
-        return look_at(listing.splits[picture.split].read(picture.row))
-
+    parts = [
+        [picture for picture in pictures if picture.split == name and picture.words is not None]
+        for name in _splits(listing)
+    ]
     copies = [
         f"{one.name} ({one.split}) = {other.name} ({other.split})"
-        for one, other in _close_pairs_across_splits(listing, pictures)
-        if one.sha256 != other.sha256 and same_photo(look(one), look(other))
+        for ours, others in combinations(parts, 2)
+        for one, other in _near_copies(listing, ours, others)
     ]
     message = (
         "the same photo in several splits, resized, re-encoded or cropped; keep one of each, or "
-        "figures are too good"
+        "let `florilege data split --copies` draw splits that divide none: figures are too good"
     )
     return _listed("near_duplicate_across_splits", message, copies)
 
 
-def _close_pairs_across_splits(
-    listing: Listing, pictures: Sequence[_Picture]
+def _near_copies(
+    listing: Listing, ours: Sequence[_Picture], others: Sequence[_Picture]
 ) -> Iterator[tuple[_Picture, _Picture]]:
-    parts = [
-        [picture for picture in pictures if picture.split == name and picture.visual is not None]
-        for name in _splits(listing)
-    ]
-    for ours, others in combinations(parts, 2):
-        hashes = ([picture.visual or 0 for picture in part] for part in (ours, others))
-        for row, other in close_pairs(*hashes):
-            yield ours[row], others[other]
+    """Pairs of pictures that show the same photo in other bytes."""
+    words, other_words = (
+        np.array([picture.words for picture in part], dtype=np.uint64).reshape(-1, WORDS)
+        for part in (ours, others)
+    )
+    for place, near in close_rows(words, other_words):
+        other = others[place]
+        rows = [row for row in near.tolist() if ours[row].sha256 != other.sha256]
+        if rows:
+            picture = look_at(listing.splits[other.split].read(other.row))
+            copies = copies_of(picture, words[rows]).tolist()
+            yield from ((ours[row], other) for row in compress(rows, copies))
 
 
 def _observations_across_splits(listing: Listing) -> Iterator[Finding]:

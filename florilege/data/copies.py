@@ -1,18 +1,13 @@
-r"""Find copies of photos in other bytes: resized, re-encoded or cropped.
+"""Find copies of photos in other bytes: resized, re-encoded or cropped.
 
-Photos at hand: a 64-bit hash of each proposes pairs, and a look at both confirms them. The hash
-holds the signs of the lowest frequencies of a small grey picture, which survive such changes.
-Photos of one plant, or of many pale things on white, may share them; their details do not agree.
-
-Photos elsewhere: a fingerprint of 40 bytes travels in their place. Its first eight bytes are the
-hash, which again proposes pairs. The others hold the signs of 256 frequencies of the middle. The
-second photo, whose pixels are at hand, is scaled and shifted until its own signs fit best: that is
-what a crop has done. Signs alone, without strengths, make details count as much as the large areas
-in which photos agree.
+Each photo has a fingerprint of 40 bytes, which also travels in its place. The first eight bytes are
+the signs of the lowest frequencies of a small grey picture; they survive such changes, and propose
+pairs. The others hold the signs of 256 frequencies of its middle. The second photo, whose pixels
+are at hand, is scaled and shifted until its own signs fit best: that is what a crop has done. Signs
+alone, without strengths, make details count as much as the large areas in which photos agree.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,23 +24,17 @@ from florilege.terminal import progress
 Picture = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]
 _Floats = NDArray[np.float64]
-_Spectrum = NDArray[np.complex128]
 
 LOOK_SIDE: Final = 96  # pixels of a picture that is looked at
 _LOOKED_AT: Final = Preprocess(image_size=LOOK_SIDE)
 _SIDE: Final = 32  # pixels of the smaller one whose frequencies are taken
 _FREQUENCIES: Final = 16  # along each side of the middle, for a fingerprint
 _LOWEST: Final = 8  # and of the whole, for a hash; with the lowest one they are 64 bits
-# Of 200 photos of groceries none differs from itself by more than 2 bits when it is re-encoded at
-# quality 60 or halved, none by more than 10 when it is cropped by 3 %; of 4.2 million pairs of
-# other photos 27 differ by 12 bits at most. More bits would mean many more pairs to look at.
-_MOST_BITS: Final = 12
-# The same photos agree by .956 or more, the most similar others, a second apart, by .919.
-_LEAST_AGREEMENT: Final = 0.94
+# Of 400 photos of groceries and 400 of objects none differs from itself by more than 6 bits when it
+# is halved; cropped by 3 % at each edge, 1 % differ by more than 14. Of 4.2 million pairs of other
+# photos of groceries 83 differ by 14 bits at most, but 516 by 16: each is a pair to look at.
+_MOST_BITS: Final = 14
 _PAIRS_AT_ONCE: Final = 2**22
-_LARGEST_SHIFT: Final = 9  # of LOOK_SIDE pixels
-_FINER: Final = 4  # shifts are found to a quarter of a pixel: edges half a pixel apart do not agree
-_BLUR: Final = 0.5  # pixels
 WORDS: Final = 5  # of a fingerprint, eight bytes each
 _MIDDLE: Final = 0.88  # of the side: what a crop by 6 % and a shift still leave inside
 # The signs of 24 photos of groceries and objects that were re-encoded at quality 60, halved, or cut
@@ -71,11 +60,6 @@ _COSINES: Final[_Floats] = np.cos(
     np.pi * (2 * np.arange(_SIDE) + 1) * np.arange(_FREQUENCIES)[:, np.newaxis] / (2 * _SIDE)
 )
 _BITS: Final = np.left_shift(np.uint64(1), np.arange(64, dtype=np.uint64))
-_FROM_MIDDLE: Final = np.arange(LOOK_SIDE) - (LOOK_SIDE - 1) / 2
-# Each enlarges a picture around its middle.
-_ENLARGEMENTS: Final = tuple(
-    _interpolating(_FROM_MIDDLE / (1 + step / 100) + (LOOK_SIDE - 1) / 2) for step in range(-6, 7)
-)
 
 
 def look_at(photo: bytes | Image.Image) -> Picture:
@@ -104,109 +88,6 @@ def visual_hash(picture: Picture) -> int:
 def _grey_of(picture: Picture) -> _Floats:
     """The brightness of RGB pixels."""
     return np.asarray(picture.astype(np.float64) @ (0.299, 0.587, 0.114))
-
-
-def close_pairs(ours: Sequence[int], others: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Rows of two lists of hashes that differ in at most ``_MOST_BITS`` bits."""
-    one, two = (np.array(hashes, dtype=np.uint64) for hashes in (ours, others))
-    rows = max(1, _PAIRS_AT_ONCE // max(1, len(two)))
-    for start in range(0, len(one), rows):
-        block = one[start : start + rows, np.newaxis]
-        near = np.bitwise_count(block ^ two) <= _MOST_BITS
-        for row, other in zip(*np.nonzero(near), strict=True):
-            yield start + int(row), int(other)
-
-
-def same_photo(one: Picture, other: Picture) -> bool:
-    """Whether two pictures, RGB, ``(LOOK_SIDE, LOOK_SIDE, 3)``, show the same photo."""
-    return _agreement(one, other) >= _LEAST_AGREEMENT
-
-
-def _agreement(one: Picture, other: Picture) -> float:
-    """The correlation of the details of two pictures, in [-1, 1], where they fit best.
-
-    Both are RGB, ``(LOOK_SIDE, LOOK_SIDE, 3)``. One may be a crop of the other, so several scales
-    and shifts are tried.
-    """
-    ours, theirs = _details(_grey_of(one)), _grey_of(other)
-    spectra = [ours * _details(zoom @ theirs @ zoom.T).conj() for zoom in _ENLARGEMENTS]
-    best = int(np.argmax([_peak(spectrum, 1) for spectrum in spectra]))
-    return max(_peak(spectrum, _FINER) for spectrum in spectra[max(0, best - 1) : best + 2])
-
-
-def _peak(spectrum: _Spectrum, finer: int) -> float:
-    """The largest correlation over the shifts in a spectrum, by steps of ``1 / finer`` pixels."""
-    side, half = len(spectrum) * finer, len(spectrum) // 2
-    whole = np.zeros((side, side // 2 + 1), dtype=complex)
-    whole[:half, : half + 1] = spectrum[:half]
-    whole[-half:, : half + 1] = spectrum[-half:]
-    products = np.fft.irfft2(whole, s=(side, side)) * finer**2
-    shifts = np.r_[0 : _LARGEST_SHIFT * finer + 1, -_LARGEST_SHIFT * finer : 0]
-    return float(products[np.ix_(shifts, shifts)].max())
-
-
-def _details(grey: _Floats) -> _Spectrum:
-    """The spectrum of the edges, faded out at the border, with a norm of one.
-
-    Flat areas agree in any two photos.
-    """
-    edges = 4 * grey
-    for axis in (0, 1):
-        edges -= np.roll(grey, 1, axis) + np.roll(grey, -1, axis)
-    side = len(grey)
-    down, right = np.fft.fftfreq(side)[:, np.newaxis], np.fft.rfftfreq(side)
-    blur = np.exp(-2 * (np.pi * _BLUR) ** 2 * (down**2 + right**2))
-    edges = np.fft.irfft2(np.fft.rfft2(edges) * blur, s=edges.shape)
-    window = np.hanning(side + 2)[1:-1]
-    edges *= window[:, np.newaxis] * window
-    edges -= edges.mean()
-    norm = float(np.sqrt((edges**2).sum()))
-    spectrum: _Spectrum = np.fft.rfft2(edges / norm if norm > 1e-9 else np.zeros_like(edges))
-    return spectrum
-
-
-def joined_groups(groups: Sequence[str], paths: Sequence[Path]) -> list[str]:
-    """The group of each photo, with groups joined that share a photo, in the same or other bytes.
-
-    A joined group has the name of its first one. Photos that cannot be read join none; ``data
-    check`` reports them.
-    """
-    first_of = {group: group for group in groups}
-
-    def first(group: str) -> str:
-        while first_of[group] != group:
-            group = first_of[group]
-        return group
-
-    for row, other in _close_rows(paths):
-        ours, theirs = first(groups[row]), first(groups[other])
-        if ours != theirs and same_photo(_look_at(paths[row]), _look_at(paths[other])):
-            first_of[theirs] = ours
-    return [first(group) for group in groups]
-
-
-def _close_rows(paths: Sequence[Path]) -> Iterator[tuple[int, int]]:
-    """Pairs of rows, the smaller one first, whose photos may be the same."""
-    hashes = dict[int, int]()
-    with progress(len(paths), "looking for copies") as advance:
-        for row, visual in enumerate(in_order(_hash_of, paths)):
-            if visual is not None:
-                hashes[row] = visual
-            advance()
-    rows, values = list(hashes), list(hashes.values())
-    return ((rows[one], rows[two]) for one, two in close_pairs(values, values) if one < two)
-
-
-def _hash_of(path: Path) -> int | None:
-    try:
-        return visual_hash(look_at(read_regular(path, most=MAX_BYTES)))
-    except (OSError, ImageError):
-        return None
-
-
-@lru_cache(maxsize=1000)  # 28 KB each
-def _look_at(path: Path) -> Picture:
-    return look_at(read_regular(path, most=MAX_BYTES))
 
 
 def _middle(scale: float, shift: float) -> _Floats:
@@ -240,18 +121,22 @@ def fingerprint(picture: Picture) -> Hashes:
     return np.append(np.uint64(visual_hash(picture)), _signs(_grey_of(picture), _AS_IT_IS)[0])
 
 
-def _is_copy(picture: Picture, fingerprints: Hashes) -> bool:
-    """Whether a picture shows a photo of which a fingerprint is known, ``(photos, WORDS)``."""
+def copies_of(picture: Picture, fingerprints: Hashes) -> NDArray[np.bool_]:
+    """Which photos a picture shows, by their fingerprints, ``(photos, WORDS)``; ``(photos,)``."""
     bits = np.bitwise_count(fingerprints[:, 0] ^ np.uint64(visual_hash(picture)))
-    near, grey = fingerprints[bits <= _MOST_BITS, 1:], _grey_of(picture)
-    if grey.std() < _FLAT:
-        return False
+    grey = _grey_of(picture)
+    copies: NDArray[np.bool_] = (bits <= _MOST_BITS) & (grey.std() >= _FLAT)
     for layers, most in _STEPS:
-        if not len(near):
-            return False
-        apart = np.bitwise_count(near[:, np.newaxis] ^ _signs(grey, layers))
-        near = near[apart.sum(-1, dtype=np.int64).min(1) <= most]
-    return len(near) > 0
+        rows = np.flatnonzero(copies)
+        if rows.size:
+            apart = np.bitwise_count(fingerprints[rows, np.newaxis, 1:] ^ _signs(grey, layers))
+            copies[rows] = apart.sum(-1, dtype=np.int64).min(1) <= most
+    return copies
+
+
+def _is_copy(picture: Picture, fingerprints: Hashes) -> bool:
+    """Whether a picture shows any photo of which a fingerprint is known, ``(photos, WORDS)``."""
+    return bool(copies_of(picture, fingerprints).any())
 
 
 def count_copies(
@@ -289,3 +174,66 @@ def _signs(grey: NDArray[np.float64], layers: NDArray[np.float64]) -> Hashes:
         positive[:, 0] = True  # the brightness says nothing; with it no fingerprint is all zero
         words.append(np.packbits(positive, axis=1).view("<u8"))
     return np.concatenate(words)
+
+
+def close_rows(ours: Hashes, others: Hashes) -> Iterator[tuple[int, NDArray[np.intp]]]:
+    """Each row of ``others`` with the rows of ``ours`` that may show the same photo, if any.
+
+    Both are fingerprints, ``(photos, WORDS)``.
+    """
+    at_once = max(1, _PAIRS_AT_ONCE // max(1, len(ours)))
+    for start in range(0, len(others), at_once):
+        block = others[start : start + at_once, :1]
+        near = np.bitwise_count(block ^ ours[:, 0]) <= _MOST_BITS
+        for place in np.flatnonzero(near.any(axis=1)).tolist():
+            yield start + place, np.flatnonzero(near[place])
+
+
+def joined_groups(groups: Sequence[str], paths: Sequence[Path]) -> list[str]:
+    """The group of each photo, with groups joined that share a photo, in the same or other bytes.
+
+    A joined group has the name of its first one. Photos that cannot be read join none; ``data
+    check`` reports them.
+    """
+    first_of = {group: group for group in groups}
+    number_of = {group: number for number, group in enumerate(first_of)}
+
+    def first(group: str) -> str:
+        while first_of[group] != group:
+            group = first_of[group]
+        return group
+
+    rows, words = _fingerprints(paths)
+    for place, near in close_rows(words, words):
+        group = groups[rows[place]]
+        apart = [one for one in near[near < place] if first(groups[rows[one]]) != first(group)]
+        if apart:
+            copies = copies_of(_look_at(paths[rows[place]]), words[apart])
+            for one in np.array(apart)[copies]:
+                joined, joining = sorted(
+                    (first(groups[rows[one]]), first(group)), key=number_of.__getitem__
+                )
+                first_of[joining] = joined
+    return [first(group) for group in groups]
+
+
+def _fingerprints(paths: Sequence[Path]) -> tuple[list[int], Hashes]:
+    """The rows of the photos that can be read, and their fingerprints, ``(rows, WORDS)``."""
+    words = dict[int, Hashes]()
+    with progress(len(paths), "looking for copies") as advance:
+        for row, values in enumerate(in_order(_fingerprint_of, paths)):
+            if values is not None:
+                words[row] = values
+            advance()
+    return list(words), np.array([*words.values()], dtype=np.uint64).reshape(-1, WORDS)
+
+
+def _fingerprint_of(path: Path) -> Hashes | None:
+    try:
+        return fingerprint(_look_at(path))
+    except (OSError, ImageError):
+        return None
+
+
+def _look_at(path: Path) -> Picture:
+    return look_at(read_regular(path, most=MAX_BYTES))
