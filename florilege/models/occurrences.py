@@ -116,13 +116,15 @@ class Occurrences:
         classes: int,
     ) -> "Occurrences":
         """A table from one region name, month, class and weight for each row."""
-        names, region = np.unique(np.asarray(regions, dtype=str), return_inverse=True)
+        # An array of strings would give each row the bytes of the longest name, four a letter.
+        index_of = {name: index for index, name in enumerate(sorted({*regions}))}
+        region = np.fromiter(map(index_of.__getitem__, regions), np.int32, len(regions))
         month, class_index = np.asarray(months), np.asarray(class_indices)
         order = np.lexsort((class_index, month, region))
         return cls(
-            regions=tuple(names.tolist()),
+            regions=tuple(index_of),
             classes=classes,
-            region=region[order].astype(np.int32),
+            region=region[order],
             month=month[order].astype(np.int8),
             class_index=class_index[order].astype(np.int32),
             weight=np.asarray(weights, dtype=np.float64)[order],

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from florilege import tables
 from florilege.errors import DataError
 from florilege.server.predict import formats
 from florilege.tables import read_numbered_table, read_table, spreadsheet_cell, write_table
@@ -67,6 +68,17 @@ def test_predictions_and_exchange_tables_are_safe() -> None:
     line: Any = {}
     formats.write_csv([line], file, columns, lambda _: [row])
     assert file.getvalue().decode().splitlines()[1] == "'=x.jpg,'@Rosa,-0.25"
+
+
+def test_text_that_is_repeated_is_held_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_MOST_TEXTS", 2)
+    path, places = tmp_path / "table.csv", ["here, or there", "'=x", "a third", "here, or there"]
+    write_table(path, {"place": places, "row": list("1234")})
+    table = read_table(path)
+    assert table == {"place": places, "row": list("1234")}
+    assert table["place"][0] is table["place"][3]
 
 
 def test_a_fault_is_named_by_its_line_whatever_lies_before_it(tmp_path: Path) -> None:

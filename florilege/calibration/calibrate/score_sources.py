@@ -9,6 +9,7 @@ The table of occurrences says how much more common each class is at the place of
 the photos choose, and added to the logits of the network.
 """
 
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -25,7 +26,7 @@ from florilege.calibration.view import PLAIN, Indices, Scoring, View
 from florilege.errors import DataError, first
 from florilege.models.classes import ClassTable, SpeciesNames
 from florilege.models.occurrences import COLUMNS, Occurrences, Place, PlaceKind, month_of
-from florilege.tables import demand_columns, read_table
+from florilege.tables import Table, demand_columns, read_table
 
 _FEWEST_PLACES = 100
 
@@ -41,23 +42,35 @@ def read_occurrences(path: Path, classes: ClassTable, say: Callable[[str], None]
     table = read_table(path)
     demand_columns(str(path), table, COLUMNS)
     names = SpeciesNames(classes)
-    unknown = [name for name in dict.fromkeys(table["class_id"]) if names.index(name) is None]
-    rows = []
-    for number, cells in enumerate(zip(*(table[name] for name in COLUMNS), strict=True), 2):
-        try:
-            place, weight = _checked(cells)
-        except ValueError as error:
-            raise DataError(f"{path}, row {number}: {error}") from error
-        if (class_index := names.index(cells[2])) is not None:
-            rows.append((*place, class_index, weight))
-    if not rows:
+    index_of = {name: names.index(name) for name in dict.fromkeys(table["class_id"])}
+    unknown = [name for name, index in index_of.items() if index is None]
+    regions, months, indices, weights = _records(path, table, index_of)
+    if not regions:
         raise DataError(
             f"{path}: none of its species is a class of the model, by id, GBIF key or scientific "
             f"name: {first(unknown) or 'it has no rows'}"
         )
     if unknown:
         say(f"{len(unknown):,} species of {path} are not among the classes of the model")
-    return Occurrences.of(*zip(*rows, strict=True), classes=len(classes))
+    return Occurrences.of(regions, months, indices, weights, classes=len(classes))
+
+
+def _records(
+    path: Path, table: Table, index_of: Mapping[str, int | None]
+) -> "tuple[list[str], array[int], array[int], array[float]]":
+    """Regions, months, class indices and weights of the rows whose species is a class."""
+    regions, months, indices, weights = list[str](), array("b"), array("i"), array("d")
+    for number, cells in enumerate(zip(*(table[name] for name in COLUMNS), strict=True), 2):
+        try:
+            place, weight = _checked(cells)
+        except ValueError as error:
+            raise DataError(f"{path}, row {number}: {error}") from error
+        if (class_index := index_of[cells[2]]) is not None:
+            regions.append(place.region)
+            months.append(place.month)
+            indices.append(class_index)
+            weights.append(weight)
+    return regions, months, indices, weights
 
 
 def _checked(cells: Sequence[str]) -> tuple[Place, float]:

@@ -1,5 +1,6 @@
 """Thresholds for photos of known places: the table that is read, the strength, the sizes."""
 
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import View
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.models.occurrences import Occurrences, Place
+from florilege.models.occurrences import COLUMNS, Occurrences, Place
 from tests.calibration.record.test_record import scoring_of
 from tests.calibration.simulation import CLASSES, draw
 
@@ -209,6 +210,19 @@ def test_a_row_that_cannot_be_used_is_named(
     path.write_text(f"{header}\n{row}\n")
     with pytest.raises(DataError, match=message):
         read_occurrences(path, INFOS, print)
+
+
+def test_millions_of_records_take_little_memory(tmp_path: Path) -> None:
+    rows = 5_000
+    path, names = tmp_path / "occurrences.csv", [f"region {row % 90}" for row in range(rows)]
+    lines = [f"{name},{row % 12 + 1},7,{row % 9 + 1}" for row, name in enumerate(names)]
+    path.write_text("\n".join([",".join(COLUMNS), *lines]), "utf-8")
+    tracemalloc.start()
+    occurrences = read_occurrences(path, INFOS, print)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert occurrences.weight.sum() == sum(row % 9 + 1 for row in range(rows))
+    assert peak / rows < 200  # bytes; with strings and tuples of its own a row takes 700
 
 
 def test_a_region_is_known_without_its_month_and_a_month_only_where_it_is_named() -> None:

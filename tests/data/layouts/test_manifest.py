@@ -185,7 +185,7 @@ def test_a_table_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         write_table(tmp_path / "m.csv", {"path": ["a"], "split": []})
     assert list(tmp_path.iterdir()) == []
     write_table(tmp_path / "m.csv", {"path": ["a,b"], "split": ['c"d']})
-    assert read_table(tmp_path / "m.csv") == {"path": ("a,b",), "split": ('c"d',)}
+    assert read_table(tmp_path / "m.csv") == {"path": ["a,b"], "split": ['c"d']}
 
 
 def test_a_column_gives_groups_of_classes_once_a_row_of_each_names_one(tmp_path: Path) -> None:
