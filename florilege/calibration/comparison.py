@@ -15,7 +15,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from florilege.calibration.intervals import Z95, effective_rows, mean_interval, score_interval
+from florilege.calibration.intervals import (
+    Z95,
+    effective_rows,
+    mean_interval,
+    score_interval,
+    wilson,
+)
 from florilege.calibration.sets import Bools, Floats
 
 
@@ -222,8 +228,10 @@ def interval_of_best(
     ``hits`` are those of the best one, shape ``(rows,)``; ``observations`` are as in
     :func:`choose`.
     """
-    z = NormalDist().inv_cdf(1 - 0.025 / candidates)
-    return score_interval(float(hits.mean()), effective_rows(hits, observations), z=z)
+    rows, z = effective_rows(hits, observations), NormalDist().inv_cdf(1 - 0.025 / candidates)
+    low, high = score_interval(float(hits.mean()), rows, z=z)
+    least, most = wilson(int(hits.sum()), hits.size, effective=rows)  # longer where misses are few
+    return min(low, least), max(high, most)
 
 
 def choose_simplest(

@@ -289,11 +289,29 @@ def test_the_correlation_within_clusters_is_that_of_the_analysis_of_variance() -
 
 def test_the_interval_of_a_skewed_mean_is_longer_towards_the_long_tail() -> None:
     low, high = mean_interval(3.0, 2.0, 150)
-    t = (3.0 - low) * sqrt(149) / 2.0
-    longer = 4.0 * 2.0 * (1 + 2 * t * t) / (6 * 150)
+    error, t = 2.0 / sqrt(149), quantile_of(149)
+    of_tail = quantile_of(2 * 150 / (2 + 1.5 * 4.0**2))  # 11.5
+    longer = (of_tail - t) * error + 4.0 * 2.0 * (1 + 2 * t * t) / (6 * 150)
     assert mean_interval(3.0, 2.0, 150, skewness=4.0) == pytest.approx((low, high + longer))
     assert mean_interval(3.0, 2.0, 150, skewness=-4.0) == pytest.approx((low - longer, high))
     assert mean_interval(3.0, 2.0, 150, skewness=4.0, highest=3.1) == (low, 3.1)
+    few = mean_interval(3.0, 2.0, 5, skewness=0.1)  # no more degrees of freedom than values
+    longer = 0.1 * 2.0 * (1 + 2 * quantile_of(4) ** 2) / (6 * 5)
+    assert few[1] == pytest.approx(3.0 + quantile_of(4) * 2.0 / 2 + longer)
+
+
+@pytest.mark.parametrize("rows", [1000, 3000])
+@pytest.mark.parametrize("events", [1, 2, 5, 20])
+def test_one_large_value_among_many_leaves_as_much_room_as_a_rare_event(
+    rows: int, events: int
+) -> None:
+    """The upper end for so many events among ``rows`` of which each adds 1, as Poisson's has it."""
+    values = np.repeat([0.0, 1.0], [rows - events, events])
+    mean, deviation = float(values.mean()), float(values.std())
+    third = float(((values - mean) ** 3).mean()) / deviation**3
+    _, high = mean_interval(mean, deviation, rows, skewness=third)
+    exact = {1: 5.57, 2: 7.22, 5: 11.67, 20: 30.89}[events]  # 97.5 %
+    assert 0.98 * exact < high * rows < 1.35 * exact
 
 
 def test_means_of_a_few_skewed_values_are_held_more_often_for_it() -> None:

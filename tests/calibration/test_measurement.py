@@ -161,7 +161,8 @@ def test_each_group_is_measured_on_its_own_photos() -> None:
         assert group.mean_size == pytest.approx(np.mean(sizes[rows]))
         assert group.hit_rate == pytest.approx(np.mean(hits[rows]))
         assert group.hit_ci95 == wilson(int(hits[rows].sum()), len(rows))
-        expected = mean_interval(group.mean_size, float(sizes[rows].std()), len(rows))
+        third = ((sizes[rows] - group.mean_size) ** 3).mean() / sizes[rows].std() ** 3
+        expected = mean_interval(group.mean_size, sizes[rows].std(), len(rows), skewness=third)
         assert group.size_ci95 == pytest.approx(expected)
 
 

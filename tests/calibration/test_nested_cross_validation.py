@@ -9,6 +9,7 @@ from florilege.calibration.comparison import (
     choose_simplest,
     interval_of_best,
 )
+from florilege.calibration.intervals import score_interval, wilson
 
 
 def test_the_honest_rate_of_the_best_of_ten_equal_candidates_is_theirs() -> None:
@@ -24,6 +25,15 @@ def test_the_honest_rate_of_the_best_of_ten_equal_candidates_is_theirs() -> None
     assert np.mean(honest) == pytest.approx(0.8, abs=3 * error)
     assert np.mean(naive) > 0.8 + 0.01
     assert np.mean(covers) > 0.95 - 3 * np.sqrt(0.95 * 0.05 / 400)
+
+
+@pytest.mark.parametrize("candidates", [1, 3])
+def test_the_interval_of_the_best_holds_a_rate_that_hardly_any_row_misses(candidates: int) -> None:
+    """One miss in 300 rows is usual where one row in 3,000 misses; Wilson's formula excludes it."""
+    hits = np.arange(300) > 0
+    assert score_interval(299 / 300, 300)[1] < 1 - 1 / 3000
+    assert interval_of_best(hits, candidates)[1] >= wilson(299, 300)[1] > 1 - 1 / 3000
+    assert interval_of_best(~hits, candidates)[0] <= wilson(1, 300)[0]
 
 
 @pytest.mark.parametrize(

@@ -328,7 +328,15 @@ def measure_by_shots(
         clusters = None if observations is None else observations[rows]
         mean, deviation, hit_count = sizes[rows].mean(), sizes[rows].std(), int(hits[rows].sum())
         size_rows, hit_rows = (effective_rows(values[rows], clusters) for values in (sizes, hits))
-        size_ci95 = mean_interval(float(mean), float(deviation), size_rows, lowest=0, highest=most)
+        third = float(((sizes[rows] - mean) ** 3).mean())
+        size_ci95 = mean_interval(
+            float(mean),
+            float(deviation),
+            size_rows,
+            lowest=0,
+            highest=most,
+            skewness=third / float(deviation) ** 3 if deviation else 0.0,
+        )
         groups.append(
             ShotGroup(
                 name=name,

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import zip_longest
 from math import sqrt
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,7 +44,6 @@ class Row:
     hit_low: float | None = None
     hit_high: float | None = None
     hit_rows: float | None = None  # independent rows that would give an interval as wide
-    hit_histogram: tuple[int, ...] = ()  # how many sets of each bin hold the true class
 
     def figures(self, verb: Verb) -> dict[str, Any]:
         """The figures that a command prints, by name; intervals are named ``NAME_ci95``."""
@@ -70,7 +68,7 @@ def row_of(counts: Counts, rows: int, noise: LabelNoise | None, bounds: tuple[in
     """
     size, (fewest, most) = counts.size_sum / rows, bounds
     deviation = sqrt(max(0, rows * counts.size_squares - counts.size_sum**2)) / rows
-    skewness = _skewness(counts.sizes, size, deviation)
+    skewness = _skewness(counts.sizes, size, deviation, most)
     low, high = mean_interval(
         size, deviation, counts.size_rows, lowest=fewest, highest=most, skewness=skewness
     )
@@ -88,12 +86,21 @@ def row_of(counts: Counts, rows: int, noise: LabelNoise | None, bounds: tuple[in
     )
 
 
-def _skewness(sizes: Sequence[int], mean: float, deviation: float) -> float:
-    """Skewness of set sizes, from the sets in each bin, which counts as its lower edge."""
+def _skewness(sizes: Sequence[int], mean: float, deviation: float, most: int) -> float:
+    """Skewness of set sizes up to ``most``, from the sets in each bin.
+
+    Sets lie equally far into their bins, so that their mean is right: as sizes, the lower edges
+    turn a skewness of 4.6 into 3.
+    """
     if deviation == 0:
         return 0.0
-    edges = size_bins(2 ** len(sizes))[: len(sizes)]
-    return float(np.average((edges - mean) ** 3, weights=sizes)) / deviation**3
+    edges = size_bins(2 ** len(sizes))[: len(sizes) + 1].astype(np.float64)
+    lower = edges[:-1]
+    widths = np.maximum(np.minimum(edges[1:] - 1, most) - lower, 0)
+    room = float(np.average(widths, weights=sizes))
+    far = (mean - float(np.average(lower, weights=sizes))) / room if room else 0.0
+    third = np.average((lower + far * widths - mean) ** 3, weights=sizes)
+    return float(third) / deviation**3
 
 
 def _label_hits(counts: Counts) -> int:
@@ -112,29 +119,37 @@ def hit_rate(counts: Counts, noise: LabelNoise | None) -> float:
     return share if noise is None else noise.corrected(share, mean_chance(counts))
 
 
+class HitShare(NamedTuple):
+    """A share of sets that hold the true class, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def hit_share(
+    hits: int, sets: int, effective: float, noise: LabelNoise | None, chance: float
+) -> HitShare:
+    """The share of some sets that hold the true class, where ``hits`` hold the label.
+
+    ``chance`` sums their chance of a class drawn from the label's group. Labels were counted, so
+    the interval is that of their share, and its ends are corrected as the share is.
+    """
+    value = hits / sets
+    low, high = wilson(hits, sets, effective=effective)
+    if noise is not None:
+        value = noise.corrected(value, chance / sets)
+        low, high = noise.interval(low, high, chance / sets)
+    return HitShare(value, min(low, value), max(high, value))
+
+
 def _hits(counts: Counts, effective: float, noise: LabelNoise | None) -> dict[str, Any]:
     """The fields of a row that need labels, corrected for wrong ones if there are any."""
-    rate = hit_rate(counts, noise)
-    low, high = wilson(_label_hits(counts), sum(counts.sizes), effective=effective)
-    pairs = zip_longest(counts.sizes, counts.misses, fillvalue=0)
-    histogram = [sets - lack for sets, lack in pairs]
-    if noise is not None:
-        low, high = noise.interval(low, high, mean_chance(counts))
-        low, high = min(low, rate), max(high, rate)
-        if low < rate:  # Wilson's formula, solved for the rows
-            effective = min(effective, Z95**2 * low * (1 - low) / (rate - low) ** 2)
-        histogram = [
-            min(max(0, round((hits - noise.rate * chance) / (1 - noise.rate))), sets)
-            for sets, hits, chance in zip_longest(
-                counts.sizes, histogram, counts.chance, fillvalue=0
-            )
-        ]
-    while histogram and not histogram[-1]:
-        histogram.pop()
-    return {
-        "hit_rate": rate, "hit_low": low, "hit_high": high,
-        "hit_rows": effective, "hit_histogram": tuple(histogram),
-    }  # fmt: skip
+    sets, chance = sum(counts.sizes), sum(counts.chance)
+    rate, low, high = hit_share(_label_hits(counts), sets, effective, noise, chance)
+    if noise is not None and low < rate:  # Wilson's formula, solved for the rows
+        effective = min(effective, Z95**2 * low * (1 - low) / (rate - low) ** 2)
+    return {"hit_rate": rate, "hit_low": low, "hit_high": high, "hit_rows": effective}
 
 
 class NotCalibrated(ValueError):
@@ -246,15 +261,17 @@ class OperatingPoint(SetRule):
         Sets of 9 classes and more share a bin with sizes up to half larger. The interval
         allows for several photos of one observation as that of the whole hit rate does.
         """
+        counts = self.counts
         index = int(np.searchsorted(np.asarray(self.size_bins), size, side="right")) - 1
-        if index >= len(self.row.hit_histogram) or not self.row.size_histogram[index]:
+        sets, misses, chance = (
+            values[index] if index < len(values) else 0
+            for values in (counts.sizes, counts.misses, counts.chance)
+        )
+        if counts.hit_rows is None or not sets:
             return None
-        rows, hits = self.row.size_histogram[index], self.row.hit_histogram[index]
-        effective = min(1.0, (self.row.hit_rows or self.rows) / self.rows) * rows
-        interval = wilson(hits, rows, effective=effective)
-        if (noise := self.table.label_noise) is not None:
-            interval = noise.interval_of(hits / rows, effective)
-        return self._estimate(hits / rows, *interval, rows)
+        effective = min(1.0, counts.hit_rows / self.rows) * sets
+        share = hit_share(int(sets - misses), int(sets), effective, self.table.label_noise, chance)
+        return self._estimate(*share, int(sets))
 
     def _estimate(
         self, value: float | None, low: float | None, high: float | None, rows: int

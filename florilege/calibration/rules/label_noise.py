@@ -36,7 +36,6 @@ import numpy as np
 
 from florilege.calibration.conformal import at_most, conformal_rank
 from florilege.calibration.guarantees import THRESHOLDS
-from florilege.calibration.intervals import score_interval
 from florilege.calibration.sets import Bools, FloatArray, Floats, Ints
 from florilege.calibration.threshold import RealNumber
 from florilege.errors import UsageError
@@ -133,22 +132,6 @@ class LabelNoise:
             self.corrected(low, chance, self.low),
             self.corrected(high, chance, self.high),
         )
-
-    def interval_of(self, share: float, rows: float) -> tuple[float, float]:
-        """Wilson's interval for a corrected share of so many sets, whose chance is not known.
-
-        A wrong label is in none of the sets or in all of them: one of the two is the wider. What
-        was counted are labels, so the interval is that of their share, with its ends corrected.
-        """
-        pairs = [
-            self.interval(*score_interval(self.observed(share, chance), rows), chance)
-            for chance in (0.0, 1.0)
-        ]
-        return min(low for low, _ in pairs), max(high for _, high in pairs)
-
-    def observed(self, share: float, chance: float) -> float:
-        """The inverse of :meth:`corrected`: the share of sets with the label."""
-        return (1 - self.rate) * share + self.rate * chance
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -198,9 +198,10 @@ def _table(record: CalibrationRecord, served: Served) -> Plain:
                 **Point.of(point, **point.estimates).model_dump(by_alias=True),
                 "guaranteed": point.guaranteed,
                 "reasons": list(point.certificate.reasons),
-                "rows_by_size": list(point.row.size_histogram),
-                "hits_by_size": list(point.row.hit_histogram),
-                "hit_rows": point.row.hit_rows,
+                "rows_by_size": list(point.counts.sizes),
+                "misses_by_size": list(point.counts.misses),
+                "chance_by_size": list(point.counts.chance),
+                "hit_rows": point.counts.hit_rows,
             }
             for point in points
         ],

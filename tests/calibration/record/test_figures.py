@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from florilege.calibration.intervals import mean_interval, wilson
+from florilege.calibration.record.measurement import size_bins
 from florilege.calibration.record.operating_point import hit_rate, mean_chance, row_of
 from florilege.calibration.record.schema import ByClass, Counts
 from florilege.calibration.rules.label_noise import LabelNoise
@@ -33,27 +34,40 @@ def test_sizes_and_hits_are_those_of_the_sets_with_intervals_of_independent_rows
     assert (row.size_low, row.size_high) == pytest.approx(expected)
     assert (row.hit_rate, row.hit_rows, row.empty_rate) == (0.87, 30, 0.05)
     assert (row.hit_low, row.hit_high) == wilson(87, 100, effective=30)
-    assert (row.size_histogram, row.hit_histogram) == ((5, 40, 35, 20), (0, 34, 33, 20))
+    assert row.size_histogram == (5, 40, 35, 20)
     assert (row.value, row.lambda_val, row.ties) == (1.7, 0.2, 2)
+
+
+def test_sets_of_a_wide_bin_count_as_large_as_their_mean_says() -> None:
+    sizes = np.minimum(np.ceil(np.exp(1.3 * np.random.default_rng(0).normal(size=400))), 90)
+    bins = np.searchsorted(size_bins(100), sizes, side="right") - 1
+    mean, deviation = float(sizes.mean()), float(sizes.std())
+    counts = COUNTS._replace(
+        size_sum=int(sizes.sum()),
+        size_squares=int((sizes**2).sum()),
+        size_rows=400,
+        hit_rows=None,
+        sizes=tuple(np.bincount(bins).tolist()),
+    )
+    skewness = ((sizes - mean) ** 3).mean() / deviation**3
+    assert skewness > 5
+    row = row_of(counts, 400, None, (0, 100))
+    ends = [mean_interval(mean, deviation, 400, skewness=part * skewness)[1] for part in (0.8, 1.1)]
+    assert ends[0] < row.size_high < ends[1]
+    most = row_of(counts, 400, None, (0, int(sizes.max())))  # no set can be larger
+    assert most.size_high == pytest.approx(row.size_high, rel=0.01)
 
 
 def test_without_labels_no_hit_is_known() -> None:
     row = row_of(COUNTS._replace(hit_rows=None, misses=()), ROWS, None, (0, 6))
     assert row.hit_rate is row.hit_low is row.hit_high is row.hit_rows is None
-    assert row.hit_histogram == ()
 
 
 def test_wrong_labels_are_taken_out_of_every_figure() -> None:
-    chances = (0.0, 4.0, 7.0, 6.0)
-    counts = COUNTS._replace(chance=chances)
+    counts = COUNTS._replace(chance=(0.0, 4.0, 7.0, 6.0))
     row = row_of(counts, ROWS, REVIEWED, (0, 6))
     assert mean_chance(counts) == 0.17
     assert row.hit_rate == hit_rate(counts, REVIEWED) == pytest.approx((0.87 - 0.017) / 0.9)
-    hits = [
-        (raw - 0.1 * chance) / 0.9 for raw, chance in zip((0, 34, 33, 20), chances, strict=True)
-    ]
-    capped = [min(round(value), sets) for value, sets in zip(hits, COUNTS.sizes, strict=True)]
-    assert row.hit_histogram == tuple(capped)
     low, high = wilson(87, 100, effective=30)
     assert row.hit_low == pytest.approx((low - 0.02 * 0.17) / 0.98)
     assert row.hit_high == min(1.0, (high - 0.3 * 0.17) / 0.7)
@@ -67,13 +81,11 @@ def test_fewer_hits_than_by_chance_are_none_and_inside_their_interval() -> None:
     row = row_of(counts, ROWS, REVIEWED, (0, 6))
     assert row.hit_rate == 0.0
     assert row.hit_low == 0.0
-    assert min(row.hit_histogram, default=0) >= 0
     few = row_of(counts._replace(misses=(5, 30, 25, 10), hit_rows=1e6), ROWS, REVIEWED, (0, 6))
     assert few.hit_low is not None
     assert few.hit_rate is not None
     assert few.hit_high is not None
     assert few.hit_low <= few.hit_rate <= few.hit_high
-    assert min(few.hit_histogram) >= 0
 
 
 def test_thresholds_by_class_that_no_photos_gave_are_stored_once() -> None:

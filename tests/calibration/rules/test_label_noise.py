@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from florilege.calibration.intervals import score_interval
 from florilege.calibration.record.measurement import Measurement
 from florilege.calibration.rules import class_weights
 from florilege.calibration.rules.label_noise import LabelNoise, NoiseKind, NoisyLabels
@@ -88,7 +87,6 @@ def test_corrected_hits_are_those_of_the_true_labels(groups: np.ndarray) -> None
         share, chance = measured.hits[index] / 20_000, measured.chance[index].sum() / 20_000
         clean = true.hits[index] / 20_000
         assert model.noise.corrected(share, chance) == pytest.approx(clean, abs=0.012)
-        assert model.noise.observed(clean, chance) == pytest.approx(share, abs=0.009)
         assert share < clean - 0.01
 
 
@@ -125,29 +123,3 @@ def test_an_interval_uses_both_ends_of_the_rate() -> None:
 def test_a_rate_outside_0_to_1_is_refused(rate: float) -> None:
     with pytest.raises(ValueError, match="must be in"):
         LabelNoise.of("uniform", rate)
-
-
-@pytest.mark.parametrize(("rate", "chance"), [(0.05, 0.0), (0.2, 0.3), (0.2, 0.0), (0.05, 1.0)])
-@pytest.mark.parametrize("share", [0.99, 0.9, 0.3])
-def test_the_interval_of_a_corrected_share_holds_it(
-    share: float, rate: float, chance: float
-) -> None:
-    noise, random, rows = LabelNoise.of("uniform", rate), np.random.default_rng(0), 250
-    hits = random.binomial(rows, noise.observed(share, chance), 2000)
-    inside = 0
-    for observed in hits / rows:
-        corrected = noise.corrected(observed, chance)
-        low, high = noise.interval_of(corrected, rows)
-        assert low <= corrected <= high
-        inside += low <= share <= high
-    assert inside >= 0.94 * len(hits)
-
-
-def test_without_wrong_labels_the_interval_is_that_of_wilson() -> None:
-    assert LabelNoise.of("uniform", 0.0).interval_of(0.9, 50) == score_interval(0.9, 50)
-
-
-def test_an_unsure_rate_widens_the_interval_on_both_sides() -> None:
-    sure = LabelNoise.of("genus", 0.1).interval_of(0.8, 100)
-    unsure = replace(LabelNoise.of("genus", 0.1), low=0.05, high=0.2).interval_of(0.8, 100)
-    assert unsure[0] < sure[0] < sure[1] < unsure[1]

@@ -123,32 +123,23 @@ function fewest(count) {
   return FEWEST_OF_FEW[below] + (count - below) * (FEWEST_OF_FEW[above] - FEWEST_OF_FEW[below]);
 }
 
-/** How often sets of about this size held the true class, with Wilson's interval; null where unknown. */
+/** How often sets of about this size held the true class, as `hit_rate_at_size` in Python; null where unknown. */
 function rateAtSize(table, point, size, { size_bins: bins, split, selection_split: selection }) {
   const bin = bins.findLastIndex((edge) => edge <= size);
-  const [rows, hits] = [point.rows_by_size[bin], point.hits_by_size[bin]];
-  if (!rows || hits === undefined) return null;
-  const [z, share] = [1.959963984540054, hits / rows];
-  const n = Math.min(1, (point.hit_rows || table.rows) / table.rows) * rows;
-  const interval = (part) => {
-    const centre = (part + (z * z) / (2 * n)) / (1 + (z * z) / n);
-    const half = (z * Math.sqrt((part * (1 - part)) / n + (z * z) / (4 * n * n))) / (1 + (z * z) / n);
-    return [Math.max(0, centre - half), Math.min(1, centre + half)];
-  };
-  let [low, high] = interval(share);
-  [low, high] = [Math.min(low, fewest(share * n) / n), Math.max(high, 1 - fewest((1 - share) * n) / n)];
-  if (table.label_noise) [low, high] = withWrongLabels(interval, share, table.label_noise);
-  return { value: share, ci95: [low, high], split, rows, selection_split: selection };
-}
-
-/** The interval of a share that wrong labels were taken out of; as `LabelNoise.interval_of` in Python. */
-function withWrongLabels(interval, share, { rate, low: least, high: most }) {
-  const corrected = (part, chance, of) => Math.min(1, Math.max(0, (part - of * chance) / (1 - of)));
-  const ends = [0, 1].map((chance) => {
-    const [low, high] = interval((1 - rate) * share + rate * chance);
-    return [corrected(low, chance, least), corrected(high, chance, most)];
-  });
-  return [Math.min(ends[0][0], ends[1][0]), Math.max(ends[0][1], ends[1][1])];
+  const rows = point.rows_by_size[bin];
+  if (!rows || point.hit_rows === null) return null;
+  const [z, n] = [1.959963984540054, Math.min(1, point.hit_rows / table.rows) * rows];
+  const share = (rows - (point.misses_by_size[bin] ?? 0)) / rows; // of sets that hold the label
+  const centre = (share + (z * z) / (2 * n)) / (1 + (z * z) / n);
+  const half = (z * Math.sqrt((share * (1 - share)) / n + (z * z) / (4 * n * n))) / (1 + (z * z) / n);
+  const low = Math.min(Math.max(0, centre - half), fewest(share * n) / n);
+  const high = Math.max(Math.min(1, centre + half), 1 - fewest((1 - share) * n) / n);
+  const chance = (point.chance_by_size[bin] ?? 0) / rows;
+  const { rate, low: least, high: most } = table.label_noise ?? { rate: 0, low: 0, high: 0 };
+  const corrected = (part, wrong) => Math.min(1, Math.max(0, (part - wrong * chance) / (1 - wrong)));
+  const value = corrected(share, rate);
+  const ci95 = [Math.min(value, corrected(low, least)), Math.max(value, corrected(high, most))];
+  return { value, ci95, split, rows, selection_split: selection };
 }
 
 // Thresholds ---------------------------------------------------------------------------------------
