@@ -46,6 +46,13 @@ def label_noise() -> str:
     return table(list(rows[0]), [list(row.values()) for row in rows])
 
 
+def set_sizes() -> str:
+    """Right labels, and wrong ones with 1,000 photos; the file has more and fewer of them."""
+    rows = read("set_sizes")
+    shown = [row for row in rows if not row["wrong labels"] or row["photos"] == "1000"]
+    return table(list(shown[0]), [list(row.values()) for row in shown])
+
+
 def common_and_rare() -> str:
     """Small and usual sets; the file has more sizes."""
     rows = [row for row in read("common_and_rare") if row["K"] in ("1.5", "3")]
@@ -117,6 +124,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "common_and_rare": common_and_rare,
     "tails": lambda: tails.table(read("tails")),
     "label_noise": label_noise,
+    "set_sizes": set_sizes,
     "promises": promises,
     "temperatures": temperatures,
     "rivals": lambda: rivals.table(read("rivals")),

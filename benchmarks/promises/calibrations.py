@@ -171,17 +171,11 @@ class Circumstance:
     def _wrong(self, random: np.random.Generator, labels: Ints) -> tuple[Ints, NoisyLabels]:
         """The labels with a share of wrong ones, and what is assumed of them."""
         assert self.noise is not None
-        kind, rate = self.noise
-        groups = np.zeros_like(self.pool.genera) if kind == "uniform" else self.pool.genera
-        noisy = NoisyLabels(noise=LabelNoise.of(kind, rate), groups=groups)
-        order = np.argsort(groups, kind="stable")
-        start = np.searchsorted(groups[order], groups)
-        anew = order[start[labels] + (random.random(labels.size) * noisy.sizes[labels]).astype(int)]
-        wrong: Ints = np.where(random.random(labels.size) < rate, anew, labels)
+        wrong, noisy = wrong_labels(random, labels, self.pool.genera, *self.noise)
         if self.reviewed:
             rows = random.choice(labels.size, self.reviewed, replace=False)
-            noise = noise_of_review(kind, wrong[rows], labels[rows], groups)
-            noisy = NoisyLabels(noise=noise, groups=groups)
+            noise = noise_of_review(noisy.noise.kind, wrong[rows], labels[rows], noisy.groups)
+            noisy = NoisyLabels(noise=noise, groups=noisy.groups)
         return wrong, noisy
 
     def figures(self, record: CalibrationRecord) -> Figures:
@@ -267,3 +261,16 @@ class Circumstance:
     def _truth(self, record: CalibrationRecord, point: OperatingPoint) -> Truth:
         strength = 0.0 if record.place_prior is None else record.place_prior.strength
         return self.pool.truth(self.view, point.table.scoring, point.class_weights, strength)
+
+
+def wrong_labels(
+    random: np.random.Generator, labels: Ints, genera: Ints, kind: NoiseKind, rate: float
+) -> tuple[Ints, NoisyLabels]:
+    """Labels of which a share is drawn anew from all classes or from their genus, and the truth."""
+    groups = np.zeros_like(genera) if kind == "uniform" else genera
+    noisy = NoisyLabels(noise=LabelNoise.of(kind, rate), groups=groups)
+    order = np.argsort(groups, kind="stable")
+    start = np.searchsorted(groups[order], groups)
+    anew = order[start[labels] + (random.random(labels.size) * noisy.sizes[labels]).astype(int)]
+    wrong: Ints = np.where(random.random(labels.size) < rate, anew, labels)
+    return wrong, noisy
