@@ -7,9 +7,7 @@ evaluation, prediction and on the server alike: scale, add what the place says, 
 classes, score, fuse the photos.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -53,19 +51,6 @@ class View:
     def single(self) -> bool:
         """Whether it is the plain view: one photo, all classes, no place."""
         return self == PLAIN
-
-    def nearest(self) -> Iterator["View"]:
-        """This view, then views that leave something out, the most alike first.
-
-        A list changes the scores most, a place least.
-        """
-        options = (
-            (self.list,) if self.list is None else (self.list, None),
-            (self.photos,) if self.photos == 1 else (self.photos, 1),
-            (self.place,) if self.place is None else (self.place, None),
-        )
-        for list_name, photos, place in product(*options):
-            yield View(photos=photos, list=list_name, place=place)
 
     def __str__(self) -> str:
         """Such as ``with 3 photos for the list 'orchids'``; empty for the plain view."""

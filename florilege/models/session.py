@@ -4,7 +4,7 @@ import ctypes
 import sys
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from time import perf_counter
 from types import ModuleType
@@ -41,6 +41,14 @@ class Outputs(NamedTuple):
 
     logits: dict[str, Floats]  # by head name, (batch, classes)
     features: Floats | None  # (batch, dimensions); None if not requested
+
+    @classmethod
+    def joined(cls, batches: Collection["Outputs"]) -> "Outputs":
+        """The outputs of at least one batch, as those of a single one."""
+        names = next(iter(batches)).logits
+        logits = {name: np.concatenate([batch.logits[name] for batch in batches]) for name in names}
+        features = [batch.features for batch in batches if batch.features is not None]
+        return cls(logits, np.concatenate(features) if features else None)
 
 
 class Session:

@@ -9,8 +9,7 @@ from limits import parse
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from florilege.server.answers.class_list import fallback_chain
-from florilege.server.answers.query import Language, accepted_languages
+from florilege.server.answers.query import Language, accepted_languages, fallback_chain
 from florilege.server.background.feedback import Feedback, FeedbackBody, FeedbackReceipt
 from florilege.server.engine import Engine
 from florilege.server.http.api_keys import client_of

@@ -15,14 +15,7 @@ LIFT = RANDOM.normal(0, 1, (6, 5))
 PRIOR = np.array([0.4, 0.3, 0.1, 0.15, 0.05])
 
 
-def test_the_nearest_views_leave_out_the_place_then_photos_then_the_list() -> None:
-    views = list(View(photos=3, list="alps", place="region").nearest())
-    assert views == [
-        View(3, "alps", "region"), View(3, "alps"), View(1, "alps", "region"), View(1, "alps"),
-        View(3, None, "region"), View(3), View(1, None, "region"), PLAIN,
-    ]  # fmt: skip
-    assert list(PLAIN.nearest()) == [PLAIN]
-    assert list(View(photos=2).nearest()) == [View(photos=2), PLAIN]
+def test_one_photo_alone_is_the_plain_view() -> None:
     assert PLAIN.single
     assert not View(place="region").single
 

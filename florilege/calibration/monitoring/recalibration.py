@@ -222,14 +222,13 @@ def _notes(log: ScoreLog, record: CalibrationRecord) -> Iterator[str]:
 def _traffic(log: ScoreLog, record: CalibrationRecord) -> dict[int, Traffic]:
     """Traffic by number of photos in a request: 1, and further calibrated numbers in the log."""
     rejection = record.rejection and record.rejection.from_logits  # the log holds only logits
+    points = record.points(PLAIN, record.setting("average_k"))
     return {
         photos: Traffic(
             requests=partial(log.blocks, photos=photos),
             record=record,
             judge=rejection,
-            scoring=record.nearest_point(
-                View(photos=photos), record.setting("average_k")
-            ).table.scoring,
+            scoring=points.get(photos, points[1]).table.scoring,
         )
         for photos in range(1, record.photos[-1] + 1)
         if photos == 1 or photos in log.requests

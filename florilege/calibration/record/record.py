@@ -4,10 +4,11 @@ Floats are written with all digits, so that reading the file gives exactly the c
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import NamedTuple
+from functools import cached_property, lru_cache, partial
+from itertools import product
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,6 +36,7 @@ from florilege.calibration.sets import Floats
 from florilege.calibration.view import PLAIN, Scoring, Setting, View
 
 PREFERRED_K = 3.0
+_VIEWS_KEPT: Final = 512
 
 
 class _TableKey(NamedTuple):
@@ -151,7 +153,7 @@ class CalibrationRecord:
         """The views that have thresholds, the plain one first."""
         return tuple(dict.fromkeys(key.view for key in self.served))
 
-    @property
+    @cached_property
     def photos(self) -> tuple[int, ...]:
         """The calibrated numbers of photos of one observation, ascending."""
         return tuple(sorted({view.photos for view in self.views}))
@@ -219,14 +221,16 @@ class CalibrationRecord:
         of_rule = f" for rule {setting.rule!r}" if allowed else ""
         raise NotCalibrated(f"{what} is not calibrated{of_rule}{conditions}", allowed=allowed)
 
-    def nearest_point(self, view: View, setting: Setting) -> OperatingPoint:
-        """The threshold of a view, or of the most similar one that has it; its table names it.
+    def points(self, view: View, setting: Setting) -> dict[int, OperatingPoint]:
+        """The thresholds of a view for a setting by number of photos; other numbers have that of 1.
+
+        Where a view has none, it is that of the most similar view that has one: its table names it.
 
         Raises:
             NotCalibrated: Not even the plain view has such a threshold.
         """
-        near = (near for near in view.nearest() if (near, setting) in self._points)
-        return self.point(next(near, PLAIN), setting)
+        self.point(PLAIN, setting)
+        return self._nearest(view, setting)
 
     def requested_points(self, view: View = PLAIN) -> list[OperatingPoint]:
         """The thresholds of :attr:`rules` for a view, at the values last requested."""
@@ -303,6 +307,11 @@ class CalibrationRecord:
                 points.setdefault((key.view, setting), self._point(served, index, weights))
         return points
 
+    @cached_property
+    def _nearest(self) -> Callable[[View, Setting], dict[int, OperatingPoint]]:
+        """`_nearest_points` with a cache that goes with the record."""
+        return lru_cache(_VIEWS_KEPT)(partial(_nearest_points, self._points, self.photos))
+
     def _requested(
         self, view: View, rules: Iterable[tuple[str, Guarantee | None]]
     ) -> list[OperatingPoint]:
@@ -353,3 +362,21 @@ class CalibrationRecord:
             traffic=measured.split == TRAFFIC,
             class_counts_from_photos=self.class_counts_from != "train",
         )
+
+
+def _nearest_points(
+    points: Mapping[tuple[View, Setting], OperatingPoint],
+    numbers: Iterable[int],
+    view: View,
+    setting: Setting,
+) -> dict[int, OperatingPoint]:
+    """For each number of photos the point of a view, else of one that leaves something out.
+
+    The most alike comes first: a list changes the scores most, a place least.
+    """
+    nearest = {}
+    for number in numbers:
+        choices = product((view.list, None), (number, 1), (view.place, None))
+        keys = ((View(photos, name, place), setting) for name, photos, place in choices)
+        nearest[number] = next(points[key] for key in keys if key in points)
+    return nearest

@@ -29,9 +29,8 @@ from florilege.plugins.plantnet.plantnet_schema import (
     plantnet_answer,
     species_table,
 )
-from florilege.server.answers.class_list import fallback_chain
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.answers.query import FALLBACK, IdentifyQuery, Language
+from florilege.server.answers.query import FALLBACK, IdentifyQuery, Language, fallback_chain
 from florilege.server.engine import Engine
 from florilege.server.http.api_keys import check_key
 from florilege.server.http.cached_responses import BundleInfo

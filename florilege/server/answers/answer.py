@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from florilege.calibration.scores import logits_among
 from florilege.calibration.view import Indices, View
 from florilege.models.classes import ClassInfo
 from florilege.server import schemas
-from florilege.server.answers.class_list import TaxonTable, fallback_chain
+from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.dial import BELOW, dial
 from florilege.server.answers.plan import Plan
 from florilege.server.answers.query import IdentifyQuery
@@ -45,53 +45,37 @@ def answer(
     ``rejection`` is the verdict of `judge`; ``none_of_these`` says whether the set holds "none of
     these", None if unknown.
     """
-    photos, query = len(next(iter(logits.values()))), plan.query
-    view, accepted = plan.view(photos), rejection.verdict != "rejected"
-    selection = _draw(logits, plan, view, record, taxa.classes, accepted=accepted)
-    point, infos, size = selection.point, selection.infos, len(selection.members)
-    calibrated, stops = selection.fits and accepted, None
-    if "dial" in query.include:
-        stops = dial(point, record, selection.scores, accepted=accepted, calibrated=calibrated)
-    results = _results(selection, plan, taxa, _reported(query, size, stops))
+    query, classes = plan.query, len(taxa.classes)
+    selection = _draw(logits, plan, record, taxa.classes, accepted=rejection.verdict != "rejected")
+    warnings = _warnings(selection, plan, classes=classes, none=none_of_these)
+    stops = _stops(selection, record) if "dial" in query.include else None
+    results = _results(selection, plan, taxa, _reported(query, len(selection.members), stops))
     prediction = schemas.Answer(
         id=answer_id,
         model=model,
-        query=schemas.Query.of(  # with every default filled in
-            point,
-            images=photos,
-            lang=plan.languages[0],
-            list=query.list,
-            only=None if plan.restriction is None else plan.restriction.only,
-            region=plan.effect.region,
-            month=plan.effect.month,
+        query=_query_info(selection, plan),
+        set=_set_info(selection, plan, results, none_of_these),
+        best_match=next(
+            (selection.infos[index].scientific_name for index in selection.members), None
         ),
-        set=_set_info(
-            point,
-            plan.languages,
-            size=size,
-            none_of_these=none_of_these,
-            fits=selection.fits,
-            calibrated=calibrated,
-            truncated=sum(result.in_set for result in results) < size,
-        ),
-        best_match=next((infos[index].scientific_name for index in selection.members), None),
         results=results,
         dial=stops,
-        rollup=_roll_up(infos, selection.scores, selection.members)
+        rollup=_roll_up(selection.infos, selection.scores, selection.members)
         if "rollup" in query.include
         else None,
         rejection=rejection,
-        warnings=_warnings(point, plan, view, classes=len(taxa.classes), none=none_of_these),
+        warnings=warnings,
     )
-    return prediction, _among_all(selection.inside, selection.classes, len(taxa.classes))
+    return prediction, _among_all(selection.inside, selection.classes, classes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Selection:
     """The set of one observation among the classes that are scored."""
 
+    view: View  # of the request
     point: OperatingPoint
-    fits: bool  # whether its threshold is for this view, and for exactly these classes
+    accepted: bool  # by the rejection; otherwise the set is empty
     infos: Sequence[ClassInfo]  # (listed,)
     classes: Indices | None  # their output indices; None for all
     logits: NDArray[np.float32]  # of the head, (photos, classes)
@@ -100,22 +84,34 @@ class _Selection:
     members: Sequence[int]  # those inside, best first
     others: Sequence[int]  # those outside that may be reported, best first
 
+    @property
+    def fits(self) -> bool:
+        """Whether the threshold is for the view of the request, and for exactly its classes."""
+        listed = self.classes is None or self.view.list is not None
+        return self.point.table.view == self.view and listed
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the figures of the threshold hold for the set."""
+        return self.fits and self.accepted
+
 
 def _draw(
     logits: Logits,
     plan: Plan,
-    view: View,
     record: CalibrationRecord,
     infos: Sequence[ClassInfo],
     *,
     accepted: bool,
 ) -> _Selection:
     """Score the classes of a plan and compare them with the threshold for its view."""
-    point, restriction, classes = plan.point(record, view), plan.restriction, None
-    fits = point.table.view == view and (restriction is None or view.list is not None)
+    photos, classes = len(next(iter(logits.values()))), None
+    point = plan.points.get(photos, plan.points[1])
+    if plan.query.reject and record.rejection is not None:
+        point = point.rejecting()
     head_logits = logits[point.table.scoring.head]
-    if restriction is not None:
-        infos, classes = restriction.infos, restriction.classes
+    if plan.restriction is not None:
+        infos, classes = plan.restriction.infos, plan.restriction.classes
         if point.table.view.list is None:
             point = point.among(classes)
     # What the place adds is cut to the listed classes where these are scored.
@@ -123,8 +119,9 @@ def _draw(
     inside = point.sets(scores[np.newaxis])[0] & accepted
     ranking = point.rank_by(scores)
     return _Selection(
+        view=replace(plan.view, photos=photos),
         point=point,
-        fits=fits,
+        accepted=accepted,
         infos=infos,
         classes=classes,
         logits=head_logits,
@@ -132,6 +129,29 @@ def _draw(
         inside=inside,
         members=_best_first(ranking, inside),
         others=_best_first(ranking, ~inside & _reports_others(plan)),
+    )
+
+
+def _stops(selection: _Selection, record: CalibrationRecord) -> list[schemas.Stop]:
+    return dial(
+        selection.point,
+        record,
+        selection.scores,
+        accepted=selection.accepted,
+        calibrated=selection.calibrated,
+    )
+
+
+def _query_info(selection: _Selection, plan: Plan) -> schemas.Query:
+    """The query with every default filled in."""
+    return schemas.Query.of(
+        selection.point,
+        images=selection.view.photos,
+        lang=plan.lang,
+        list=plan.query.list,
+        only=None if plan.restriction is None else plan.restriction.only,
+        region=plan.effect.region,
+        month=plan.effect.month,
     )
 
 
@@ -143,9 +163,9 @@ def _results(
     ranked = [*selection.members, *selection.others]
     listed = _listed(plan.query, selection.infos, ranked, count, compared, plan.always)
     marginals = _marginals(selection, plan.query)
-    effect, chain = plan.effect, fallback_chain(plan.languages)
-    if selection.classes is not None:
-        effect = effect.among(selection.classes)
+    in_range = plan.effect.in_range
+    if in_range is not None and selection.classes is not None:
+        in_range = [in_range[at] for at in selection.classes]
     return [
         schemas.Result(
             rank=rank,
@@ -153,8 +173,8 @@ def _results(
             score=float(compared[index]),
             in_set=rank <= size,
             top_k_probability=marginals[index],
-            in_range=effect.was_recorded(index),
-            taxon=taxa.taxon(selection.infos[index], chain),
+            in_range=None if in_range is None else in_range[index],
+            taxon=taxa.taxon(selection.infos[index], plan.languages),
         )
         for rank, index in listed
     ]
@@ -182,44 +202,38 @@ def _among_all(inside: Mask, classes: Indices | None, count: int) -> Mask:
 
 
 def _set_info(
-    point: OperatingPoint,
-    languages: Sequence[str],
-    *,
-    size: int,
-    fits: bool,
-    calibrated: bool,
-    **fields: bool | None,
+    selection: _Selection, plan: Plan, results: Sequence[schemas.Result], none_of_these: bool | None
 ) -> schemas.SetInfo:
-    """How the set was drawn; figures and statement only if they are ``calibrated``.
-
-    ``fits`` says whether the threshold is for this view.
-    """
+    """How the set was drawn; figures and statement only if they hold for it."""
+    point, size = selection.point, len(selection.members)
     reasons = [reason.value for reason in point.certificate.reasons]
     figures = {
         **point.estimates,
         "hit_rate_at_size": point.hit_rate_at_size(size),
         "least_coverage": point.least_coverage,
-        "statement": statement(point, languages, empty=size == 0),
+        "statement": statement(point, plan.languages, empty=size == 0),
     }
-    view = point.table.view
+    view, calibrated = point.table.view, selection.calibrated
     return schemas.SetInfo.of(
         point,
         head=point.table.scoring.head,
         score_kind=point.table.scoring.score_kind,
         guaranteed=calibrated and point.guaranteed,
-        reasons=reasons if fits else [*reasons, Reason.ANOTHER_VIEW.value],
+        reasons=reasons if selection.fits else [*reasons, Reason.ANOTHER_VIEW.value],
         calibrated_for=schemas.ViewInfo(images=view.photos, list=view.list, place=view.place),
         size=size,
         calibrated=calibrated,
-        **fields,
+        truncated=sum(result.in_set for result in results) < size,
+        none_of_these=none_of_these,
         **(figures if calibrated else dict.fromkeys(figures)),
     )
 
 
 def _warnings(
-    point: OperatingPoint, plan: Plan, view: View, *, classes: int, none: bool | None
+    selection: _Selection, plan: Plan, *, classes: int, none: bool | None
 ) -> list[schemas.Warned]:
-    """What the threshold was not calibrated for."""
+    """What the threshold was not calibrated for, of so many ``classes`` in all."""
+    point, view = selection.point, selection.view
     details, used, effect = dict[str, str](), point.table.view, plan.effect
     if used.photos != view.photos:
         details["fusion_not_calibrated"] = (

@@ -1,6 +1,6 @@
 """The classes that a model knows: their taxa in answers, and lists to show and to search."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cached_property, lru_cache, partial
 from typing import Final
@@ -10,7 +10,6 @@ from pydantic import TypeAdapter
 
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.reference_pictures import Credit
-from florilege.server.answers.query import FALLBACK
 from florilege.server.schemas import (
     ClassEntry,
     CommonName,
@@ -128,18 +127,6 @@ def _taxon_of(classes: ClassTable, class_id: str, language: str) -> Taxon:
 
 
 def language_of(item: ClassInfo, languages: Sequence[str]) -> str:
-    """The first of a `fallback_chain` in which a class has a name; empty if there is none."""
+    """The first of a fallback chain in which a class has a name; empty if there is none."""
     by_language = item.by_language
     return next((language for language in languages if by_language.get(language)), "")
-
-
-def fallback_chain(languages: Iterable[str]) -> list[str]:
-    """The languages to try for a name: each one, then its base, and English last.
-
-    Example:
-        >>> fallback_chain(["fr-CA"])
-        ['fr-ca', 'fr', 'en']
-    """
-    tags = [tag.lower() for tag in languages]
-    chain = [language for tag in tags for language in (tag, tag.partition("-")[0])]
-    return list(dict.fromkeys([*chain, FALLBACK]))

@@ -114,10 +114,7 @@ class Pipeline:
     ) -> Outcome:
         """The prediction set of one observation, from the `outputs` of its pictures."""
         started, query = perf_counter(), plan.query
-        heads = rows[0].logits
-        logits = {head: np.concatenate([row.logits[head] for row in rows]) for head in heads}
-        photo_features = [row.features for row in rows if row.features is not None]
-        features = np.concatenate(photo_features) if photo_features else None
+        logits, features = Outputs.joined(rows)
         rejection = judge(logits, query, self.record, features=features, reference=self.reference)
         rule, none_of_these = self.record.rejection, None
         if query.none and rule is not None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from florilege.calibration.record import CalibrationRecord, NotCalibrated, OperatingPoint
 from florilege.calibration.rules import RULES
-from florilege.calibration.view import PLAIN, Setting, View
+from florilege.calibration.view import View
 from florilege.errors import KnownNames, nearest
 from florilege.models.class_lists import RegionList
 from florilege.models.classes import ClassInfo, ClassTable
@@ -27,7 +27,7 @@ from florilege.models.occurrences import (
     cell_name,
     month_of,
 )
-from florilege.server.answers.query import IdentifyQuery, SetQuery
+from florilege.server.answers.query import IdentifyQuery, SetQuery, fallback_chain
 from florilege.server.problems import Code, Problem
 
 log = logging.getLogger("florilege.server")
@@ -47,17 +47,6 @@ class _PlaceEffect(NamedTuple):
     lift: NDArray[np.float64] | None = None  # added to the scaled logits, (classes,)
     in_range: Sequence[bool | None] | None = None  # whether each class was recorded there
     why_unused: str | None = None
-
-    def was_recorded(self, index: int) -> bool | None:
-        """Whether a class was recorded there; None if unknown."""
-        return None if self.in_range is None else self.in_range[index]
-
-    def among(self, classes: NDArray[np.intp]) -> "_PlaceEffect":
-        """The same for some classes, output indices ``(listed,)``."""
-        return self._replace(
-            lift=None if self.lift is None else self.lift[classes],
-            in_range=None if self.in_range is None else [self.in_range[at] for at in classes],
-        )
 
 
 _PLACE_UNKNOWN = _PlaceEffect()
@@ -275,21 +264,13 @@ class Plan:
     """A query that can be answered, for any number of photos."""
 
     query: IdentifyQuery
-    setting: Setting
+    view: View  # of one photo; without a list, if none was calibrated for its classes
+    points: Mapping[int, OperatingPoint]  # thresholds by number of photos, as `record.points`
     restriction: _Restriction | None  # the classes that are scored; None for all
     effect: _PlaceEffect  # what the place changes
     always: Collection[str]  # ids of the classes to report whatever they score
-    languages: Sequence[str]
-
-    def view(self, photos: int) -> View:
-        """What is known beside so many photos; without a list, if none was calibrated for it."""
-        listed = None if self.restriction is None else self.restriction.calibrated_as
-        return View(photos=photos, list=listed, place=self.effect.kind)
-
-    def point(self, record: CalibrationRecord, view: View) -> OperatingPoint:
-        """The threshold for a view, which promises less where suspect photos are rejected."""
-        point = record.nearest_point(view, self.setting)
-        return point.rejecting() if self.query.reject and record.rejection is not None else point
+    lang: str  # the most preferred language of the common names
+    languages: Sequence[str]  # those to try, as `fallback_chain`
 
 
 def resolve(
@@ -299,20 +280,28 @@ def resolve(
     effect, restriction = places.effect(query), lists.restriction(query)
     always = lists.always(query, restriction)
     _check_combination(query)
-    value = query.k if query.coverage is None else query.coverage
-    setting = record.setting(query.rule, value, query.guarantee)
-    try:
-        record.point(PLAIN, setting)
-    except NotCalibrated as error:
-        raise Problem(Code.NOT_CALIBRATED, str(error), allowed=error.allowed) from error
+    listed = None if restriction is None else restriction.calibrated_as
+    view, languages = View(list=listed, place=effect.kind), query.languages
     return Plan(
         query=query,
-        setting=setting,
+        view=view,
+        points=_points(query, record, view),
         restriction=restriction,
         effect=effect,
         always=always,
-        languages=query.languages,
+        lang=languages[0],
+        languages=fallback_chain(languages),
     )
+
+
+def _points(
+    query: IdentifyQuery, record: CalibrationRecord, view: View
+) -> Mapping[int, OperatingPoint]:
+    value = query.k if query.coverage is None else query.coverage
+    try:
+        return record.points(view, record.setting(query.rule, value, query.guarantee))
+    except NotCalibrated as error:
+        raise Problem(Code.NOT_CALIBRATED, str(error), allowed=error.allowed) from error
 
 
 def _check_combination(query: IdentifyQuery) -> None:

@@ -1,7 +1,7 @@
 """Queries about a photo, over HTTP or of ``florilege predict``, and the languages they prefer."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, FailFast, Field
@@ -57,6 +57,18 @@ def accepted_languages(header: str) -> list[str]:
         if len(tag) <= MAX_TAG_LENGTH and _LANGUAGE_TAG.fullmatch(tag) and weight > 0:
             weighted.append((-weight, position, tag))
     return [tag for _, _, tag in sorted(weighted)] or [FALLBACK]
+
+
+def fallback_chain(languages: Iterable[str]) -> list[str]:
+    """The languages to try for a name: each one, then its base, and English last.
+
+    Example:
+        >>> fallback_chain(["fr-CA"])
+        ['fr-ca', 'fr', 'en']
+    """
+    tags = [tag.lower() for tag in languages]
+    chain = [language for tag in tags for language in (tag, tag.partition("-")[0])]
+    return list(dict.fromkeys([*chain, FALLBACK]))
 
 
 class SetQuery(RequestModel):

@@ -8,7 +8,7 @@ files everywhere.
 """
 
 import os
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -224,7 +224,9 @@ class _Work:
         outputs = [self._run_network(observation, new) for observation in observations]
         if self.store is not None and new:
             with suppress(OSError):  # a store that cannot be written costs only time
-                self.store.add([*new], _joined(new.values()))
+                logits, features = Outputs.joined(new.values())
+                rows = logits if features is None else {**logits, FEATURES: features}
+                self.store.add([*new], rows)
         pairs = zip(observations, outputs, strict=True)
         return [self._predict(observation, rows) for observation, rows in pairs]
 
@@ -291,14 +293,6 @@ class _Work:
             return Prediction(line=line, failures=[f"{line['path']}: {problem.detail}"])
         answer = plot.answer(answers, line["path"])
         return Prediction(line=line | answer.model_dump(mode="json", by_alias=True))
-
-
-def _joined(outputs: Collection[Outputs]) -> dict[str, NDArray[np.float32]]:
-    """Outputs of photos as a store takes them: each by name, ``(photos, width)``."""
-    names = next(iter(outputs)).logits
-    rows = {name: np.concatenate([one.logits[name] for one in outputs]) for name in names}
-    features = [one.features for one in outputs if one.features is not None]
-    return {**rows, FEATURES: np.concatenate(features)} if features else rows
 
 
 def _line(observation: Observation) -> Line:

@@ -19,7 +19,7 @@ from florilege.calibration.comparison import choose, interval_of_best
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import least_coverage, wilson
 from florilege.calibration.record.operating_point import NotCalibrated
-from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record.record import CalibrationRecord, _nearest_points
 from florilege.calibration.record.record_file import (
     CARD,
     selection_note,
@@ -31,7 +31,7 @@ from florilege.calibration.rules import RULES, RuleSpec, calibrate
 from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.scores import SCORE_KINDS, scores
 from florilege.calibration.settings import CalibrationPlan
-from florilege.calibration.view import PLAIN, View
+from florilege.calibration.view import PLAIN, Setting, View
 from florilege.errors import BundleError
 from tests.calibration.estimates import UNMET, hits_of
 from tests.calibration.simulation import CLASSES, draw
@@ -182,6 +182,19 @@ def test_what_is_not_calibrated_is_refused_with_what_is(record: CalibrationRecor
     assert refused.value.allowed == [1.0, 2.55, 3.0]
     with pytest.raises(NotCalibrated, match="no_rule"):
         record.point(PLAIN, record.setting("no_rule"))
+
+
+def test_the_nearest_views_leave_out_the_place_then_photos_then_the_list() -> None:
+    order = [
+        View(3, "alps", "region"), View(3, "alps"), View(1, "alps", "region"), View(1, "alps"),
+        View(3, None, "region"), View(3), View(1, None, "region"), PLAIN,
+    ]  # fmt: skip
+    asked, setting = View(list="alps", place="region"), Setting.of("average_k", 3)
+    points: dict[tuple[View, Setting], Any] = {(view, setting): view for view in order}
+    for view in order:
+        nearest: Any = _nearest_points(points, [3], asked, setting)
+        assert nearest == {3: view}
+        del points[view, setting]
 
 
 def test_figures_carry_intervals_and_where_they_were_measured(record: CalibrationRecord) -> None:

@@ -3,11 +3,12 @@
 import pytest
 
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.server.answers.class_list import TaxonTable, fallback_chain
+from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.query import (
     MAX_LANGUAGES,
     MAX_TAG_LENGTH,
     accepted_languages,
+    fallback_chain,
 )
 from florilege.server.schemas import Taxon
 
