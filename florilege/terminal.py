@@ -37,7 +37,7 @@ _CONTROLS: Final = dict.fromkeys(
     - {ord("\n"), ord("\t")},
     "\N{REPLACEMENT CHARACTER}",
 )
-_OF_LINES: Final = {code: repr(chr(code))[1:-1] for code in {*_CONTROLS, *b"\n\t", 0x2028, 0x2029}}
+_OF_LINES: Final = {code: repr(chr(code))[1:-1] for code in (*_CONTROLS, *b"\t\n", 0x2028, 0x2029)}
 _UNBOUNDED = 10_000  # columns, so that tables keep their full width
 
 
@@ -69,8 +69,7 @@ def open_streams() -> None:
         if getattr(sys, name) is None:
             number = os.open(os.devnull, os.O_RDWR)  # the lowest that is free: that of the stream
             os.set_inheritable(number, True)
-            mode = "r" if name == "stdin" else "w"
-            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
 
 
 class Console(RichConsole):

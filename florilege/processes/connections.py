@@ -1,9 +1,9 @@
 """The port of a server: who listens on it, and which of several workers gets a connection.
 
-Each goes to the worker that has the fewest. Where workers accept for themselves, those that happen
-to be awake take most connections, and one that is busy for long keeps what waits for it: a photo is
-refused while other workers are idle. Here only the supervisor listens. If it dies, the port is free
-at once.
+Each goes to the worker that has the fewest; one that stands still gets none while another runs.
+Where workers accept for themselves, those that happen to be awake take most connections, and one
+that is busy for long keeps what waits for it: a photo is refused while other workers are idle. Here
+only the supervisor listens. If it dies, the port is free at once.
 """
 
 import logging
@@ -77,6 +77,10 @@ class _Target(Protocol):
     def ready(self) -> bool:
         """Whether it answers; what it got earlier would wait for that."""
 
+    @property
+    def is_late(self) -> bool:
+        """Whether it has not looked at its connections for seconds."""
+
     def connections(self) -> int:
         """How many it has open."""
 
@@ -125,5 +129,5 @@ class Dispatcher:
                 return
 
 
-def _load(target: _Target) -> tuple[int, int]:
-    return target.connections(), target.connections_given
+def _load(target: _Target) -> tuple[bool, int, int]:
+    return target.is_late, target.connections(), target.connections_given

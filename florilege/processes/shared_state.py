@@ -6,16 +6,17 @@ clients by the requests that any of them got.
 
 import logging
 import os
+import socket
+import struct
 import threading
 import time
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from hashlib import sha256
 from multiprocessing import AuthenticationError, current_process
-from multiprocessing.connection import Client, Listener
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -30,7 +31,8 @@ from florilege.processes.worker_group import METRICS, WorkerGroup
 
 log = logging.getLogger("florilege.server")
 
-_ANSWER_S: Final = 1.0  # that another worker may take; it only looks into a dictionary
+# Seconds, microseconds that another worker may take: it only looks into a dictionary.
+_WAIT: Final = struct.pack("@ll", 1, 0)
 Q = TypeVar("Q")
 A = TypeVar("A")
 
@@ -46,41 +48,68 @@ class Peers(Generic[Q, A]):
         self._group, self._find = group, find
         self._key = current_process().authkey
         own = self._address(group.number)
-        self._closing = False
         own.unlink(missing_ok=True)  # of a worker that died
-        self._listener = Listener(str(own), "AF_UNIX", backlog=64, authkey=self._key)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(own))
+        self._listener.listen(64)
         threading.Thread(target=self._serve, name="peers", daemon=True).start()
 
     def ask(self, question: Q) -> A | None:
-        """The first answer of another worker; None if none has one."""
-        for number in range(self._group.count):
-            if number == self._group.number:
-                continue
-            # One that has died or does not answer in time knows nothing.
-            with suppress(OSError, EOFError, AuthenticationError):
-                with Client(str(self._address(number)), "AF_UNIX", authkey=self._key) as connection:
-                    connection.send(question)
-                    answer: A | None = connection.recv() if connection.poll(_ANSWER_S) else None
-                if answer is not None:
+        """The first answer of another worker; None if none has one.
+
+        Raises `TimeoutError` if one that may have it does not answer in time.
+        """
+        silent = False
+        for number in {*range(self._group.count)} - {self._group.number}:
+            try:
+                if (answer := self._ask(number, question)) is not None:
                     return answer
+            except BlockingIOError:
+                silent = True
+            except (OSError, EOFError, AuthenticationError):
+                continue  # it has died, and knows nothing
+        if silent:
+            raise TimeoutError("another worker does not answer")
         return None
+
+    def _ask(self, number: int, question: Q) -> A | None:
+        with socket.socket(socket.AF_UNIX) as channel:
+            _limit_waiting(channel)
+            channel.connect(str(self._address(number)))
+            with Connection(channel.detach()) as connection:
+                answer_challenge(connection, self._key)
+                deliver_challenge(connection, self._key)
+                connection.send(question)
+                return connection.recv()  # type: ignore[no-any-return]  # what `find` returned
 
     def close(self) -> None:
         """Answer no more questions."""
-        self._closing = True
-        with suppress(FileNotFoundError):  # the folder is gone already
-            self._listener.close()
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._listener.close()
 
     def _serve(self) -> None:
-        while not self._closing:
+        while self._listener.fileno() >= 0:  # it is open
             try:
-                with self._listener.accept() as connection:
+                channel, _ = self._listener.accept()
+                _limit_waiting(channel)
+                with Connection(channel.detach()) as connection:
+                    deliver_challenge(connection, self._key)
+                    answer_challenge(connection, self._key)
                     connection.send(self._find(connection.recv()))
             except (OSError, EOFError, AuthenticationError):
                 continue  # who asked has left
 
     def _address(self, number: int) -> Path:
         return self._group.folder / f"worker-{number}.sock"
+
+
+def _limit_waiting(channel: socket.socket) -> None:
+    """Let reading, writing and connecting fail where the other end is stopped.
+
+    The kernel does it: a timeout of Python does not reach a `Connection`.
+    """
+    channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _WAIT)
+    channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _WAIT)
 
 
 class _ProcessesCollector(Collector):

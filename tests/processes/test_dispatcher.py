@@ -17,6 +17,7 @@ class Worker:
     """The end of a channel that a worker has, and the connections that have arrived there."""
 
     ready: bool = True
+    is_late: bool = False
     connections_given: int = 0
     closed: int = 0
     taken: list[socket.socket] = field(default_factory=list)
@@ -94,6 +95,16 @@ def test_workers_that_died_or_load_get_none(port: Port) -> None:
     port.workers[1].ready = False
     port.connect(4)
     assert [worker.take() for worker in port.workers[1:]] == [0, 2, 2]
+
+
+def test_a_worker_that_stands_still_gets_none_while_another_runs(port: Port) -> None:
+    for worker in port.workers[:3]:
+        worker.is_late = True
+    port.connect(3)
+    assert [worker.take() for worker in port.workers] == [0, 0, 0, 3]
+    port.workers[3].is_late = True
+    port.connect(3)
+    assert [worker.take() for worker in port.workers] == [1, 1, 1, 3]
 
 
 def test_a_worker_that_takes_nothing_more_is_passed_over(port: Port) -> None:

@@ -1,7 +1,14 @@
 """Workers ask each other."""
 
+import socket
+import struct
+import time
+from contextlib import closing
 from pathlib import Path
 
+import pytest
+
+from florilege.processes import shared_state
 from florilege.processes.shared_state import Peers
 from florilege.processes.worker_group import WorkerGroup
 
@@ -16,3 +23,27 @@ def test_a_worker_finds_what_another_one_remembers(tmp_path: Path) -> None:
     assert peers[0].ask("a") is None  # it asks only the others; the fourth has not started
     for each in peers:
         each.close()
+
+
+@pytest.mark.parametrize("asked_first", [True, False])
+def test_a_worker_that_is_stopped_keeps_no_other_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_first: bool
+) -> None:
+    """It accepts what is asked, and never answers; nor does it end a question of its own."""
+    monkeypatch.setattr(shared_state, "_WAIT", struct.pack("@ll", 0, 200_000))
+    groups = [WorkerGroup(tmp_path, 3, number) for number in range(3)]
+    stopped, asking, answering = (0, 1, 2) if asked_first else (2, 0, 1)
+    with (
+        socket.socket(socket.AF_UNIX) as listener,
+        socket.socket(socket.AF_UNIX) as question,
+        closing(Peers[str, str](groups[asking], {"own": ""}.get)) as peer,
+        closing(Peers[str, str](groups[answering], {"a": "1"}.get)),
+    ):
+        listener.bind(str(tmp_path / f"worker-{stopped}.sock"))
+        listener.listen()
+        question.connect(str(tmp_path / f"worker-{answering}.sock"))
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):  # the stopped one may have it
+            peer.ask("b")
+        assert time.monotonic() - began < 5
+        assert peer.ask("a") == "1"

@@ -197,9 +197,7 @@ class Feedback:
         self, body: FeedbackBody, key: str, idempotency_key: str | None, pipeline: Pipeline
     ) -> FeedbackReceipt:
         answer_id, class_id = body.request_id, body.class_id
-        recalled = self._recall(answer_id)
-        if recalled is None and self._peers is not None:
-            recalled = self._peers.ask(answer_id)
+        recalled = self._recall_of_all(answer_id)
         answer, members = self._answer(body, key, pipeline, recalled)
         stored_photos = self.store.count_photos(answer_id)
         pictures = None if recalled is None else recalled.photos
@@ -222,6 +220,18 @@ class Feedback:
         hit = "hit" if row["in_set"] else "miss"
         self._counted.labels(class_id if class_id in _SPECIAL_CLASSES else hit).inc()
         return _receipt(row)
+
+    def _recall_of_all(self, answer_id: str) -> _Recalled | None:
+        recalled = self._recall(answer_id)
+        if recalled is not None or self._peers is None:
+            return recalled
+        try:
+            return self._peers.ask(answer_id)
+        except TimeoutError as error:
+            if self.store.answer(answer_id) is not None:
+                return None
+            detail = "a process of the server that may remember the answer does not respond"
+            raise Problem(Code.FEEDBACK_NOT_STORED, detail, retry_after=_BUSY_RETRY_S) from error
 
     def _recall(self, answer_id: str) -> _Recalled | None:
         """What this worker remembers of an answer; another one may ask, in a thread of its own."""

@@ -41,6 +41,7 @@ LOOK_S: Final = 0.05  # how often it looks while it waits for workers
 HUNG_S: Final = 60
 """How long an event loop may stand still. Loading a large network holds the interpreter's lock for
 seconds, at the start and at each reload: a worker that is only slow must not be killed."""
+_LATE_S: Final = 2.0  # the same, for a new connection that another worker can take
 LONGEST_PAUSE_S: Final = 30.0  # between two starts of a worker that cannot start
 _FORGET_EVERY_S: Final = 60.0
 
@@ -106,8 +107,16 @@ class _Worker(Process):
     @property
     def is_hung(self) -> bool:
         """Whether its event loop has not run for long. While it loads there is none."""
+        return self._stands_still(HUNG_S)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its event loop has not run for seconds: others take new connections."""
+        return self._stands_still(_LATE_S)
+
+    def _stands_still(self, seconds: float) -> bool:
         beat = self.group.get("beat")
-        return beat > 0 and time.monotonic() - beat > HUNG_S
+        return beat > 0 and time.monotonic() - beat > seconds
 
     def connections(self) -> int:
         """How many connections it has open."""

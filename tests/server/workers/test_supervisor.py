@@ -129,7 +129,10 @@ def test_a_slow_worker_is_not_killed_and_one_that_hangs_is(
     slow.group.set("beat", int(clock.now))
     hung.group.set("beat", int(clock.now) - 1)
     loading.group.set("ready", 0)  # for however long
-    clock.now += HUNG_S
+    assert not hung.is_late
+    clock.now += 2
+    assert [worker.is_late for worker in Fake.made] == [False, True, False]
+    clock.now += HUNG_S - 2
     supervisor.keep_subprocess_alive()
     assert [worker.alive for worker in Fake.made] == [True, False, True]
     assert hung.group.get("beat") == 0  # what it has counted is gone

@@ -161,6 +161,21 @@ def test_a_vote_may_reach_another_worker_than_its_answer(workers: Workers, folde
         assert store.execute("SELECT count(*) FROM photos").fetchone() == (1,)
 
 
+def test_a_vote_does_not_wait_for_a_worker_that_is_stopped(workers: Workers) -> None:
+    with ExitStack() as stack:
+        pair = workers.connect(stack)
+        answer = ask(pair[2], "POST", "/v1/identify", PHOTO)[1]["id"]
+        os.kill(workers.processes()[2], signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            status, problem = vote(pair[1], answer)
+            assert time.monotonic() - began < 10
+        finally:
+            os.kill(workers.processes()[2], signal.SIGCONT)
+        assert (status, problem["code"]) == (503, "feedback_not_stored")
+        assert vote(pair[1], answer)[0] == 202
+
+
 def test_votes_at_once_wait_for_each_other(workers: Workers) -> None:
     """Also those with the same photos, or the same Idempotency-Key."""
 
