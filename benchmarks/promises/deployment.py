@@ -40,7 +40,8 @@ def contradictions(
     names = [str(plant) for plant in sample.plants.tolist()]
     logits = {record.head: pool.logits[record.head][sample.rows]}
     outputs = Outputs(logits, pool.labels[sample.rows], observations=names)
-    photos = LabelledPhotos(outputs=outputs, prior=record.prior, lists={})
+    counts = np.array(record.class_counts)
+    photos = LabelledPhotos(outputs=outputs, counts=counts, lists={})
     points = [*record.requested_points(), *record.promised_points()]
     measurement = measure(photos.source(PLAIN, record.scoring), points)
     outputs.close()

@@ -25,7 +25,6 @@ from florilege.calibration.calibrate.score_sources import LabelledPhotos, PhotoP
 from florilege.calibration.calibrate.threshold_tables import measure
 from florilege.calibration.intervals import score_interval
 from florilege.calibration.record.operating_point import hit_share
-from florilege.calibration.rules import class_prior
 from florilege.calibration.rules.label_noise import NoiseKind
 from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.view import Scoring, View
@@ -133,12 +132,12 @@ def calibration(case: Case, random: np.random.Generator) -> Iterator[tuple[int, 
     scoring = Scoring(
         head="linear", score_kind="softmax", fusion=None if view.photos == 1 else FUSION
     )
-    lists, prior = {"half": listed.tolist()}, class_prior(pool.counts)
-    shown = LabelledPhotos(outputs=outputs, prior=prior, lists=lists, places=places, noise=noise)
-    if shown.showing(view).made_from == "same_class":  # too few plants: nothing is promised
-        return
+    lists, counts = {"half": listed.tolist()}, pool.counts
+    shown = LabelledPhotos(outputs=outputs, counts=counts, lists=lists, places=places, noise=noise)
     strength = 0.0 if view.place is None else STRENGTH
     source = shown.source(view, scoring, strength=strength)
+    if source.made_from == "same_class":  # too few plants: nothing is promised
+        return
     summary = ScoreSummary(rows=source.rows, classes=source.classes, max_average_k=K)
     for scores, _ in source.blocks():
         summary.update(scores)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import tabulate
-from florilege.calibration.rules import calibrate, class_weights
+from florilege.calibration.rules import calibrate
 from florilege.calibration.selection import TopScores
 from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.threshold import average_k_threshold
@@ -200,9 +200,9 @@ def _all_tables() -> int:
         rows=STREAM_ROWS,
         classes=STREAM_CLASSES,
         scoring=Scoring(head="linear", score_kind="sigmoid"),
+        counts=np.arange(1, STREAM_CLASSES + 1),
     )
-    weights = class_weights(np.arange(1, STREAM_CLASSES + 1), plan.macro_weight)
-    return len(tabulate(source, plan, plan.grid, weights=weights).table.rules)
+    return len(tabulate(source, plan).table.rules)
 
 
 def _stream() -> Iterator[tuple[Scores, Labels]]:

@@ -13,7 +13,7 @@ from florilege.calibration.rejection.rejection_rule import DEFAULT_SHARE
 from florilege.calibration.rules import MACRO_WEIGHT, NoisyLabels, parse_label_noise
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind
 from florilege.calibration.threshold import check_average_k
-from florilege.calibration.view import View
+from florilege.calibration.view import Scoring, View
 from florilege.errors import suggestion
 from florilege.models.class_lists import RegionList
 from florilege.models.occurrences import PlaceKind
@@ -231,54 +231,51 @@ class CalibrationPlan(CalibrationSettings):
             )
         return self
 
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """Numbers of photos of a request: 1, and more where wanted."""
-        return (1, *(self.images if self._wants("photos") else ()))
-
-    @property
-    def place_kinds(self) -> tuple[PlaceKind, ...]:
-        """What may be known of a place."""
-        return get_args(PlaceKind) if self._wants("places") else ()
-
     def views(self, *, places: bool) -> list[View]:
-        """Every combination of photos, list and known place, if there are ``places``."""
+        """Every combination of photos, list and known place, if there are ``places``.
+
+        The plain view comes first.
+        """
         names = [region.name for region in self.lists] if self._wants("lists") else []
+        kinds: tuple[PlaceKind, ...] = get_args(PlaceKind)
         return [
             View(photos=number, list=name, place=kind)
-            for number in self.numbers
+            for number in (1, *(self.images if self._wants("photos") else ()))
             for name in (None, *names)
-            for kind in (None, *(self.place_kinds if places else ()))
+            for kind in (None, *(kinds if places and self._wants("places") else ()))
         ]
 
     def _wants(self, circumstance: _ViewWord) -> bool:
         return bool({"all", circumstance} & set(self.views_wanted))
 
-    def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind, float]]:
-        """Heads and kinds of score to compare, each at the temperature nearest to 1.
-
-        For ``sigmoid`` this is 1: other temperatures do not change the sets of ``average_k``.
-        ValueError if there is no head with the requested name.
-        """
+    def check_head(self, heads: Sequence[str]) -> None:
+        """Raise ValueError if the bundle has no head with the requested name."""
         if self.head not in (None, *heads):
             near = suggestion(str(self.head), heads)
             raise ValueError(f"head must be one of {', '.join(heads)}, got {self.head!r}{near}")
-        return [
-            (head, kind, self.temperatures_for(1)[0] if kind == "softmax" else 1.0)
+
+    def candidates(self, heads: Sequence[str]) -> list[list[Scoring]]:
+        """For each head and kind of score to compare, its temperatures, the nearest to 1 first.
+
+        For ``sigmoid`` this is 1 alone: others do not change the sets of ``average_k``. A single
+        candidate by default also has 1 alone: the photos choose nothing, so that guarantees hold.
+        """
+        pairs = [
+            (head, kind)
             for head in heads
             for kind in SCORE_KINDS
             if self.head in (None, head) and self.score_kind in (None, kind)
         ]
-
-    def temperatures_for(self, candidates: int) -> tuple[float, ...]:
-        """Temperatures to compare for so many candidates, the nearest to 1 first.
-
-        For a single candidate the default is 1 alone: the photos choose nothing, so that
-        guarantees hold.
-        """
-        default = TEMPERATURES if candidates > 1 else (1.0,)
+        default = TEMPERATURES if len(pairs) > 1 else (1.0,)
         temperatures = default if self.temperatures is None else self.temperatures
-        return tuple(sorted(temperatures, key=lambda value: abs(log(value))))
+        nearest = sorted(temperatures, key=lambda value: abs(log(value)))
+        return [
+            [
+                Scoring(head=head, score_kind=kind, temperature=value)
+                for value in (nearest if kind == "softmax" else (1.0,))
+            ]
+            for head, kind in pairs
+        ]
 
     @property
     def default_k(self) -> float:

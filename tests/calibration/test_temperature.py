@@ -32,11 +32,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_heads_and_kinds_are_compared_at_the_temperature_nearest_to_1() -> None:
     plan = CalibrationPlan(classes=6, ks=(3.0,), temperatures=(0.2, 2.0, 0.6))
-    assert plan.candidates(["a"]) == [("a", "softmax", 0.6), ("a", "sigmoid", 1.0)]
-    assert plan.temperatures_for(2) == plan.temperatures_for(1) == (0.6, 2.0, 0.2)
+    assert temperatures(plan) == {"softmax": [0.6, 2.0, 0.2], "sigmoid": [1.0]}
+    assert temperatures(plan.model_copy(update={"score_kind": "softmax"})) == {
+        "softmax": [0.6, 2.0, 0.2]
+    }
     automatic = CalibrationPlan(classes=6, ks=(3.0,))
-    assert automatic.temperatures_for(2)[0] == 1 < len(automatic.temperatures_for(2))
-    assert automatic.temperatures_for(1) == (1.0,)  # where nothing else is chosen either
+    assert temperatures(automatic)["softmax"] == sorted(TEMPERATURES, key=lambda t: abs(np.log(t)))
+    single = automatic.model_copy(update={"score_kind": "softmax"})
+    assert temperatures(single) == {"softmax": [1.0]}  # where nothing else is chosen either
+
+
+def temperatures(plan: CalibrationPlan) -> dict[str, list[float]]:
+    """Those of a head by kind of score."""
+    return {
+        candidates[0].score_kind: [scoring.temperature for scoring in candidates]
+        for candidates in plan.candidates(["a"])
+    }
 
 
 def network(scale: float, rows: int = 3000, classes: int = 20) -> tuple[np.ndarray, np.ndarray]:
@@ -84,7 +95,7 @@ def test_a_temperature_that_clearly_hits_more_serves_and_its_rate_is_honest(
     monkeypatch.setattr(choice, "choose_simplest", recorded)
     record = fit.fit_record(outputs, plan, class_counts=None)
     assert record.temperature == expected
-    step, order = len(labels) // rows_at_most or 1, plan.temperatures_for(1)
+    step, order = len(labels) // rows_at_most or 1, temperatures(plan)["softmax"]
     few = slice(None, None, step)
     assert plants_of_rows == [[int(name) for name in names[few]]]
     hits = [

@@ -226,7 +226,7 @@ def _plan(bundle: Bundle, settings: Mapping[str, Any]) -> CalibrationPlan:
         requested = CalibrationSettings(**settings)
         lists = read_lists(requested.list_files, bundle.classes)
         plan = CalibrationPlan(classes=len(bundle.classes), lists=lists, **dict(requested))
-        plan.candidates(tuple(bundle.heads))
+        plan.check_head(tuple(bundle.heads))
     except ValueError as error:
         raise UsageError(str(error)) from error
     return plan

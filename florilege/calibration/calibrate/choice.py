@@ -6,21 +6,19 @@ candidate only if it clearly hits more, see :mod:`florilege.calibration.comparis
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from florilege.calibration.calibrate.score_sources import LabelledPhotos, Source
+from florilege.calibration.calibrate.score_sources import LabelledPhotos
 from florilege.calibration.calibrate.threshold_tables import (
     Tabulated,
-    sets_by_k,
     tabulate,
 )
 from florilege.calibration.comparison import choose, choose_simplest
 from florilege.calibration.record import Table
 from florilege.calibration.scores import EXPONENTS, Fusion
-from florilege.calibration.sets import Bools
+from florilege.calibration.sets import Bools, Floats
 from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import PLAIN, Scoring, View
 from florilege.terminal import Advance
@@ -34,41 +32,85 @@ STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)  # 1 is Bayes' rule, if observers were e
 _FUSION_ROWS = 2000  # groups that choose how several photos are fused
 
 
-class Choice(NamedTuple):
-    """The scores to serve, and what the photos compared to choose them."""
-
-    scoring: Scoring
-    compared: int  # pairs of head and kind, and temperatures, that were measured
-    possible: int  # choices that were possible, for a promise to allow for
-    honest_hit_rate: float  # of such a choice on other photos
-    others: list[Table]  # tables of the pairs that do not serve
-
-
 class PlaceChoice(NamedTuple):
     """How much a place counts."""
 
-    strength: float
-    gain: float  # hit rate at the default K that it gains, on photos that did not choose
-    rows: int  # photos that chose it
+    strength: float = 0.0
+    gain: float = 0.0  # hit rate at the default K that it gains, on photos that did not choose
+    rows: int = 0  # photos that chose it
 
 
-def choose_scoring(photos: LabelledPhotos, plan: CalibrationPlan, advance: Advance) -> Choice:
+class ViewScores(NamedTuple):
+    """How the logits of a view become scores."""
+
+    view: View
+    scoring: Scoring
+    strength: float = 0.0  # of the place
+    candidates: int = 1  # how many such scores the photos compared that calibrate
+
+
+class Choice(NamedTuple):
+    """The scores to serve, and what the photos compared to choose them."""
+
+    scoring: Scoring  # of single photos
+    compared: int  # pairs of head and kind, and temperatures, that were measured
+    possible: int  # choices that were possible
+    honest_hit_rate: float  # of such a choice on other photos
+    others: list[Table]  # tables of the pairs that do not serve
+    place: PlaceChoice = PlaceChoice()
+    views: Sequence[ViewScores] = ()  # the plain one comes first
+
+
+def choose_scores(
+    photos: LabelledPhotos,
+    plan: CalibrationPlan,
+    candidates: Sequence[Sequence[Scoring]],
+    views: Sequence[View],
+    advance: Advance,
+) -> Choice:
+    """Choose the scores of all views, those of single photos among the candidates of the plan."""
+    choice = _choose_scoring(photos, plan, candidates, advance)
+    placed = [view for view in views if view.place and view == View(place=view.place)]
+    place = _choose_strength(photos, plan, choice.scoring, placed)
+    fusions = {
+        number: _choose_fusion(photos, plan, choice.scoring, number)
+        for number in dict.fromkeys(view.photos for view in views)
+    }
+    served = list[ViewScores]()
+    for view in views:
+        fusion, ways = fusions[view.photos]
+        compared = choice.possible * ways * (1 if view.place is None else len(STRENGTHS))
+        if photos.among is not None:  # others calibrate, which compared nothing
+            compared = 1
+        scoring = replace(choice.scoring, fusion=fusion)
+        served.append(ViewScores(view, scoring, place.strength, compared))
+    return choice._replace(place=place, views=served)
+
+
+def _choose_scoring(
+    photos: LabelledPhotos,
+    plan: CalibrationPlan,
+    candidates: Sequence[Sequence[Scoring]],
+    advance: Advance,
+) -> Choice:
     """Choose head and kind of score by their hits, then the temperature."""
     results = list[Tabulated]()
-    for head, kind, temperature in plan.candidates(photos.outputs.heads):
-        scoring = Scoring(head=head, score_kind=kind, temperature=temperature)
-        results.append(tabulate(photos.source(PLAIN, scoring), plan, plan.compared))
+    for scoring, *_ in candidates:
+        source = photos.source(PLAIN, scoring)
+        results.append(tabulate(source, plan, "unweighted"))
         advance()
-    eligible = _eligible(results, plan.default_k)
-    choice, honest_hit_rate = choose(
-        [result.hits for result in eligible], observations=photos.observations
-    )
-    served, gain = eligible[choice].table.scoring, 0.0
-    softmax = [result for result in eligible if result.table.scoring.score_kind == "softmax"]
-    temperatures = plan.temperatures_for(len(results))[1:] if softmax else ()
-    if temperatures:
-        head = max(softmax, key=lambda result: result.hits.sum()).table.scoring.head
-        served, gain = _choose_temperature(photos, plan, served, head, temperatures)
+    place, k = plan.compared.index(plan.default_k), plan.default_k
+    hits = np.stack([result.hits[:, place] for result in results])  # (candidates, rows)
+    eligible = _eligible(np.array([result.sizes[:, place].mean() for result in results]), k)
+    index, honest_hit_rate = choose(hits[eligible], observations=photos.observations)
+    served, temperatures, gain = candidates[eligible[index]][0], list[Scoring](), 0.0
+    softmax = [index for index in eligible if len(candidates[index]) > 1]
+    if softmax:
+        best = max(softmax, key=lambda index: hits[index].sum())
+        temperatures += candidates[best][1:]
+        options = [ViewScores(PLAIN, scoring) for scoring in (served, *temperatures)]
+        index, gain = _simplest(photos, plan, options, most=TEMPERATURE_ROWS)
+        served = options[index].scoring
     return Choice(
         scoring=served,
         compared=len(results) + len(temperatures),
@@ -78,30 +120,25 @@ def choose_scoring(photos: LabelledPhotos, plan: CalibrationPlan, advance: Advan
     )
 
 
-def _eligible(results: Sequence[Tabulated], k: float) -> list[Tabulated]:
+def _eligible(sizes: Floats, k: float) -> list[int]:
     """The candidates with sets of the requested size; the smallest sets if ties enlarge all."""
-    sizes = np.array([measurement.sizes.mean() for measurement in results])
-    rows = np.flatnonzero(sizes <= SIZE_TOLERANCE * k).tolist() or [int(sizes.argmin())]
-    return [results[row] for row in rows]
+    return np.flatnonzero(sizes <= SIZE_TOLERANCE * k).tolist() or [int(sizes.argmin())]
 
 
-def _choose_temperature(
-    photos: LabelledPhotos,
-    plan: CalibrationPlan,
-    base: Scoring,
-    head: str,
-    temperatures: Sequence[float],
-) -> tuple[Scoring, float]:
-    """Softmax scores at a temperature that clearly hits more than ``base``, or else ``base``."""
-    step = -(-len(photos.labels) // TEMPERATURE_ROWS)
-    softmax = partial(Scoring, head=head, score_kind="softmax")
-    candidates = [base, *(softmax(temperature=temperature) for temperature in temperatures)]
-    sources = [photos.source(PLAIN, scoring, step=step) for scoring in candidates]
-    index, gain = _choose_source(sources, plan)
-    return candidates[index], gain
+def _choose_strength(
+    photos: LabelledPhotos, plan: CalibrationPlan, scoring: Scoring, views: Sequence[View]
+) -> PlaceChoice:
+    """How much a place counts, by the last view that enough photos show: 0 if it gains nothing."""
+    sources = [photos.source(view, scoring) for view in views]
+    sources = [source for source in sources if source.enough]
+    if not sources:
+        return PlaceChoice()
+    options = [ViewScores(sources[-1].view, scoring, strength) for strength in STRENGTHS]
+    index, gain = _simplest(photos, plan, options)
+    return PlaceChoice(STRENGTHS[index], gain, sources[-1].rows)
 
 
-def choose_fusion(
+def _choose_fusion(
     photos: LabelledPhotos, plan: CalibrationPlan, base: Scoring, number: int
 ) -> tuple[Fusion, int]:
     """How so many photos are fused, and how many ways were compared.
@@ -109,37 +146,34 @@ def choose_fusion(
     Groups of one species would not tell: their photos err too independently. Sigmoid scores have no
     product.
     """
-    view = View(photos=number)
-    if number == 1 or base.score_kind != "softmax" or not photos.shows(view):
+    source = photos.source(View(photos=number), base)
+    if number == 1 or base.score_kind != "softmax" or not source.enough:
         return None, 1
-    if photos.showing(view).made_from == "same_class":
+    if source.made_from == "same_class":
         return None, 1
     fusions: list[Fusion] = [None, *EXPONENTS]
-    step = -(-len(photos.showing(view).rows) // _FUSION_ROWS)
-    sources = [photos.source(view, replace(base, fusion=fusion), step=step) for fusion in fusions]
-    return fusions[_choose_source(sources, plan)[0]], len(fusions)
+    options = [ViewScores(source.view, replace(base, fusion=fusion)) for fusion in fusions]
+    index, _ = _simplest(photos, plan, options, most=_FUSION_ROWS)
+    return fusions[index], len(fusions)
 
 
-def choose_strength(photos: LabelledPhotos, plan: CalibrationPlan, scoring: Scoring) -> PlaceChoice:
-    """How much a place counts: 0 where it gains nothing, or no view has one."""
-    kinds = [kind for kind in plan.place_kinds if photos.places and photos.shows(View(place=kind))]
-    if not kinds:
-        return PlaceChoice(0.0, 0.0, 0)
-    view = View(place=kinds[-1])
-    sources = [photos.source(view, scoring, strength=strength) for strength in STRENGTHS]
-    index, gain = _choose_source(sources, plan)
-    return PlaceChoice(STRENGTHS[index], gain, sources[0].rows)
-
-
-def _choose_source(sources: Sequence[Source], plan: CalibrationPlan) -> tuple[int, float]:
+def _simplest(
+    photos: LabelledPhotos,
+    plan: CalibrationPlan,
+    options: Sequence[ViewScores],
+    *,
+    most: int | None = None,
+) -> tuple[int, float]:
     """The index of the simplest scores that hit clearly most, the simplest first, and their gain.
 
     The gain is that in the hit rate at the default K. Scores whose ties enlarge sets are left out.
+    At ``most`` so many rows choose.
     """
     hits = list[Bools]()
-    for source in sources:
-        sizes, of_source = sets_by_k(source, plan)
-        too_large = sizes.mean(axis=0) > SIZE_TOLERANCE * np.array(plan.compared)
-        hits.append(hits[0] if hits and too_large.any() else of_source)
-    index, gains = choose_simplest(np.stack(hits), observations=sources[0].observations)
+    for view, scoring, strength, _ in options:
+        source = photos.source(view, scoring, strength=strength, most=most)
+        tabulated = tabulate(source, plan, "sizes")
+        too_large = tabulated.sizes.mean(axis=0) > SIZE_TOLERANCE * np.array(plan.compared)
+        hits.append(hits[0] if hits and too_large.any() else tabulated.hits)
+    index, gains = choose_simplest(np.stack(hits), observations=source.observations)
     return index, float(gains[plan.compared.index(plan.default_k)])

@@ -1,19 +1,12 @@
 """Fit a calibration record to the logits of a split."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
 
-from florilege.calibration.calibrate.choice import (
-    STRENGTHS,
-    Choice,
-    PlaceChoice,
-    choose_fusion,
-    choose_scoring,
-    choose_strength,
-)
+from florilege.calibration.calibrate.choice import Choice, PlaceChoice, choose_scores
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.calibrate.score_sources import LabelledPhotos, PhotoPlaces
 from florilege.calibration.calibrate.threshold_tables import (
@@ -30,7 +23,6 @@ from florilege.calibration.record import (
     PlacePrior,
     Selection,
     ShotGroup,
-    Table,
     mean_chance,
     measure_by_shots,
     size_bins,
@@ -44,11 +36,10 @@ from florilege.calibration.rejection.rejection_rule import (
     generalised_entropy,
     parts,
 )
-from florilege.calibration.rules import class_prior, class_weights
 from florilege.calibration.scores import Distribution, DistributionOf
 from florilege.calibration.sets import Bools, Floats, Ints, largest_set
 from florilege.calibration.settings import CalibrationPlan
-from florilege.calibration.view import Scoring, View
+from florilege.calibration.view import Scoring
 from florilege.models.class_lists import RegionList
 from florilege.models.session import FEATURES
 from florilege.terminal import Advance, progress
@@ -74,26 +65,24 @@ def fit_record(
     counts = class_counts
     if counts is None:
         counts = np.bincount(outputs.labels, minlength=plan.classes)
-    choosers, photos = _shared_out(outputs, plan, class_prior(counts), choosing, places)
+    choosers = LabelledPhotos(
+        outputs=outputs,
+        counts=counts,
+        lists={region.name: region.classes for region in plan.lists},
+        places=places,
+        among=choosing,
+        noise=plan.noise,
+    )
+    photos = choosers
+    if choosing is not None:
+        photos = replace(choosers, among=~choosing, _shown={})
     views = plan.views(places=places is not None)
-    steps = len(plan.candidates(outputs.heads)) + len(views) + 2
-    with progress(steps, "choosing thresholds") as advance:
-        choice = choose_scoring(choosers, plan, advance)
-        if choosing is not None:  # only the choice of the checkpoint, if any, was made on these
-            choice = choice._replace(possible=1)
-        place = choose_strength(choosers, plan, choice.scoring)
-        maker = _Tables(
-            photos=photos,
-            choosers=choosers,
-            plan=plan,
-            choice=choice,
-            place=place,
-            networks=overlap.networks or 1,
-            counts=counts,
-        )
-        single = maker.plain()
-        advance()
-        tables = [single.table, *maker.of_views(views, advance)]
+    candidates = plan.candidates(outputs.heads)
+    with progress(len(candidates) + len(views) + 1, "choosing thresholds") as advance:
+        choice = choose_scores(choosers, plan, candidates, views, advance)
+        tabulated = _tabulate_views(photos, plan, choice, overlap.networks or 1, advance)
+        single = next(tabulated)
+        tables = [single.table, *(other.table for other in tabulated)]
         distribution, rejection = _fit_familiarity(photos, choice.scoring, plan, reference)
         advance()
     return CalibrationRecord(
@@ -103,7 +92,7 @@ def fit_record(
         scoring=choice.scoring,
         asked_k=plan.ks,
         asked_coverage=plan.coverages,
-        measured=_origin(photos, overlap, chose_head=choice.compared > 1 and choosing is None),
+        measured=_origin(photos, overlap, choice),
         selection=_selection(choice, single, plan, photos.observations),
         class_counts=tuple(counts.tolist()),
         class_counts_from=outputs.split if class_counts is None else "train",
@@ -111,79 +100,26 @@ def fit_record(
         size_bins=tuple(size_bins(plan.classes).tolist()),
         distribution=distribution,
         rejection=rejection,
-        shots=_shots(single, plan, photos, class_counts),
+        shots=() if class_counts is None else _shots(single, plan, photos),
         lists=tuple(_calibrated_list(region, photos.labels) for region in plan.lists),
         tables=(*tables, *choice.others),
-        place_prior=_place_prior(places, place, plan),
+        place_prior=_place_prior(places, choice.place, plan),
     ).with_id()
 
 
-def _shared_out(
-    outputs: SplitOutputs,
-    plan: CalibrationPlan,
-    prior: Floats,
-    choosing: Bools | None,
-    places: PhotoPlaces | None,
-) -> tuple[LabelledPhotos, LabelledPhotos]:
-    """The photos that choose and those that calibrate; the same where all do both."""
-    choosers = LabelledPhotos(
-        outputs=outputs,
-        prior=prior,
-        lists={region.name: region.classes for region in plan.lists},
-        places=places,
-        among=choosing,
-        noise=plan.noise,
-    )
-    if choosing is None:
-        return choosers, choosers
-    return choosers, replace(choosers, among=~choosing, _shown={})
+def _tabulate_views(
+    photos: LabelledPhotos, plan: CalibrationPlan, choice: Choice, networks: int, advance: Advance
+) -> Iterator[Tabulated]:
+    """The thresholds of the plain view, then those of every other that enough photos show."""
+    for view, scoring, strength, candidates in choice.views:
+        total = networks * candidates
+        source = photos.source(view, scoring, strength=strength, candidates=total)
+        if source.enough and (view.place is None or strength > 0):
+            yield tabulate(source, plan)
+        advance()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Tables:
-    """The tables of every view, and what they need."""
-
-    photos: LabelledPhotos  # that calibrate
-    choosers: LabelledPhotos  # that chose, perhaps the same
-    plan: CalibrationPlan
-    choice: Choice
-    place: PlaceChoice
-    networks: int
-    counts: Ints
-
-    def plain(self) -> Tabulated:
-        """The thresholds of the plain view, on the full grid of K."""
-        plan, candidates = self.plan, self.networks * self.choice.possible
-        source = self.photos.source(View(), self.choice.scoring, candidates=candidates)
-        weights = class_weights(self.counts, plan.macro_weight)
-        return tabulate(source, plan, plan.grid, weights=weights)
-
-    def of_views(self, views: Sequence[View], advance: Advance) -> Iterator[Table]:
-        """A table of every other view that enough photos show, at the requested values."""
-        for number in self.plan.numbers:
-            fusion, compared = choose_fusion(self.choosers, self.plan, self.choice.scoring, number)
-            scoring = replace(self.choice.scoring, fusion=fusion)
-            for view in (view for view in views if view.photos == number):
-                usable = view.place is None or self.place.strength > 0
-                if not view.single and usable and self.photos.shows(view):
-                    yield self._table_of(view, scoring, compared)
-                advance()
-
-    def _table_of(self, view: View, scoring: Scoring, fusions: int) -> Table:
-        """``fusions`` is how many ways to fuse the photos were compared."""
-        plan, counts, candidates = self.plan, self.counts, self.networks
-        if self.choosers is self.photos:
-            strengths = 1 if view.place is None else len(STRENGTHS)
-            candidates *= self.choice.possible * fusions * strengths
-        if view.list is not None:
-            counts = counts[list(self.photos.lists[view.list])]
-        strength = self.place.strength
-        source = self.photos.source(view, scoring, strength=strength, candidates=candidates)
-        weights = class_weights(counts, plan.macro_weight)
-        return tabulate(source, plan, plan.compared, weights=weights).table
-
-
-def _origin(photos: LabelledPhotos, overlap: PhotoOverlap, *, chose_head: bool) -> Origin:
+def _origin(photos: LabelledPhotos, overlap: PhotoOverlap, choice: Choice) -> Origin:
     outputs = photos.outputs
     return Origin(
         split=outputs.split,
@@ -197,7 +133,7 @@ def _origin(photos: LabelledPhotos, overlap: PhotoOverlap, *, chose_head: bool) 
         decoder=outputs.decoder,
         observations=count_observations(photos.observations),
         **overlap._asdict(),
-        chose_head=chose_head,
+        chose_head=choice.compared > 1 and photos.among is None,
         label_noise=None if photos.noise is None else photos.noise.noise,
     )
 
@@ -206,13 +142,10 @@ def _selection(
     choice: Choice, single: Tabulated, plan: CalibrationPlan, observations: Ints | None
 ) -> Selection:
     """The choice with an honest hit rate: on photos that did not choose, if there are any."""
-    hit_rate = float(single.hits.mean())
-    if choice.possible == 1:
-        low, high = interval_of_best(single.hits, 1, observations=observations)
-        honest = hit_rate
-    else:
-        low, high = interval_of_best(single.hits, choice.compared, observations=observations)
-        honest = choice.honest_hit_rate
+    hits, compared = single.hits[:, plan.compared.index(plan.default_k)], choice.compared
+    hit_rate, chose_nothing = float(hits.mean()), choice.views[0].candidates == 1
+    honest = hit_rate if chose_nothing else choice.honest_hit_rate
+    low, high = interval_of_best(hits, 1 if chose_nothing else compared, observations=observations)
     if plan.noise is not None:
         noise, k = plan.noise.noise, plan.grid.index(plan.default_k)
         chance = mean_chance(single.table.rules[0].counts[k])  # of average_k
@@ -220,7 +153,7 @@ def _selection(
         low, high = noise.interval(low, high, chance)
     return Selection(
         k=plan.default_k,
-        candidates=choice.compared,
+        candidates=compared,
         hit_rate=hit_rate,
         honest_hit_rate=honest,
         honest_ci95=(min(low, honest), high),
@@ -228,16 +161,17 @@ def _selection(
 
 
 def _shots(
-    single: Tabulated, plan: CalibrationPlan, photos: LabelledPhotos, class_counts: Ints | None
+    single: Tabulated, plan: CalibrationPlan, photos: LabelledPhotos
 ) -> tuple[ShotGroup, ...]:
-    if class_counts is None or photos.noise is not None:  # a rare species' labels are others'
+    if photos.noise is not None:  # a rare species' labels are others'
         return ()
+    place = plan.compared.index(plan.default_k)
     counts = single.table.rules[0].counts[plan.grid.index(plan.default_k)]  # of average_k
     return measure_by_shots(
-        single.sizes,
-        single.hits,
+        single.sizes[:, place],
+        single.hits[:, place],
         photos.labels,
-        class_counts,
+        photos.counts,
         largest=largest_set(
             plan.classes, single.table.scoring.score_kind, counts.lambda_val or 0.0
         ),

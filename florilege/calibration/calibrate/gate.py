@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -285,5 +286,6 @@ def differences(change: Comparison, nested: float) -> list[str]:
 
 def _plain_source(measured: BundleOutputs) -> Source:
     """The served scores of single photos."""
-    photos = LabelledPhotos(outputs=measured.outputs, prior=measured.record.prior, lists={})
+    counts = np.array(measured.record.class_counts)
+    photos = LabelledPhotos(outputs=measured.outputs, counts=counts, lists={})
     return photos.source(PLAIN, measured.record.scoring)

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.photo_groups import FEWEST_GROUPS, MadeFrom, groups_of, one_of_each
-from florilege.calibration.rules import NoisyLabels
+from florilege.calibration.rules import NoisyLabels, class_prior
 from florilege.calibration.sets import Bools, Floats, Ints
 from florilege.calibration.view import PLAIN, Indices, Scoring, View
 from florilege.errors import DataError, first
@@ -109,8 +110,7 @@ class PhotoPlaces(NamedTuple):
 
 
 Block = tuple[Floats, Ints | None]  # scores, and labels if known
-# A table takes seven passes over its scores, half of the time of small views. A choice has ten
-# sources at most, which keep 160 MB.
+# A table takes four passes over its scores: those of small views are kept for all of them.
 _KEPT_BYTES = 16 * 2**20
 _KEPT_LIFTS = 256  # places whose lifts are kept while the photos are scored
 
@@ -128,6 +128,12 @@ class Source:
     observations: Ints | None = None  # the observation of each row; None where they are unknown
     candidates: int = 1  # how many scores the photos compared
     noise: NoisyLabels | None = None  # the assumption about wrong labels
+    counts: ArrayLike = ()  # training images of the scored classes, (classes,), to weight them by
+
+    @property
+    def enough(self) -> bool:
+        """Whether a view gets thresholds of its own: from 100 rows on, or for a list alone one."""
+        return self.rows >= (1 if self.view == View(list=self.view.list) else FEWEST_GROUPS)
 
     @property
     def independent(self) -> bool:
@@ -171,7 +177,7 @@ class LabelledPhotos:
     """The outputs of a split, with what is known beside the pictures."""
 
     outputs: SplitOutputs
-    prior: Floats  # share of each class among the training photos, (classes,)
+    counts: Ints  # training images of each class, (classes,)
     lists: Mapping[str, Sequence[int]]  # classes of each list, ascending
     places: PhotoPlaces | None = None
     among: Bools | None = None  # the photos that are used, (rows,); None for all
@@ -185,15 +191,19 @@ class LabelledPhotos:
         *,
         strength: float = 0.0,
         candidates: int = 1,
-        step: int = 1,
+        most: int | None = None,
     ) -> Source:
-        """The scores of the rows that show a view; with ``step``, of every so-many-th of them.
+        """The scores of the rows that show a view; with ``most``, evenly drawn from them.
 
         ``strength`` is that of a place, if the view has one.
         """
-        outputs, showing = self.outputs, self.showing(view)
+        outputs, showing = self.outputs, self._showing(view)
+        step = 1 if most is None else max(1, -(-len(showing.rows) // most))
         rows, labels = showing.rows[::step], showing.labels[::step]
         places = None if showing.places is None else showing.places[::step]
+        noise, prior, counts = self._noise(view), class_prior(self.counts), self.counts
+        if showing.classes is not None:
+            counts = counts[showing.classes]
         at_once = max(1, outputs.rows_at_once(scoring.head) // view.photos)
 
         def blocks() -> Iterator[Block]:
@@ -205,18 +215,15 @@ class LabelledPhotos:
                 lifts = (
                     None if places is None else np.stack([lift(place) for place in places[part]])
                 )
-                scores = scoring.scores(
-                    logits, lift=lifts, classes=showing.classes, prior=self.prior
-                )
+                scores = scoring.scores(logits, lift=lifts, classes=showing.classes, prior=prior)
                 yield scores, labels[part]
 
         observations = outputs.observations
-        classes = len(self.prior) if showing.classes is None else len(showing.classes)
-        small = 8 * len(rows) * classes <= _KEPT_BYTES
+        small = 8 * len(rows) * len(counts) <= _KEPT_BYTES
         return Source(
             blocks=_kept(blocks) if small else blocks,
             rows=len(rows),
-            classes=classes,
+            classes=len(counts),
             scoring=scoring,
             view=view,
             made_from=showing.made_from,
@@ -224,7 +231,8 @@ class LabelledPhotos:
             if observations is None or view.photos > 1
             else observations[rows[:, 0]],
             candidates=candidates,
-            noise=self._noise(view),
+            noise=noise,
+            counts=counts,
         )
 
     def _noise(self, view: View) -> NoisyLabels | None:
@@ -236,7 +244,7 @@ class LabelledPhotos:
             noisy = noisy.among(np.array(self.lists[view.list], dtype=np.int64), self.labels)
         return noisy if view.photos == 1 else noisy.together
 
-    def showing(self, view: View) -> _Shown:
+    def _showing(self, view: View) -> _Shown:
         """The rows that show a view: single photos, or groups of photos of one observation.
 
         Where the data name too few observations, groups show one species.
@@ -246,7 +254,7 @@ class LabelledPhotos:
             self._shown[view] = (
                 self._groups(view.photos)
                 if view == alone
-                else self._part(self.showing(alone), view)
+                else self._part(self._showing(alone), view)
             )
         return self._shown[view]
 
@@ -289,11 +297,6 @@ class LabelledPhotos:
             rows, labels = rows[mask], labels[mask]
             places = [place for place in of_rows if place is not None]
         return _Shown(rows, labels, whole.made_from, classes, places)
-
-    def shows(self, view: View) -> bool:
-        """Whether enough rows show a view: 100, or for a list alone any."""
-        alone = view == View(list=view.list)
-        return len(self.showing(view).rows) >= (1 if alone else FEWEST_GROUPS)
 
     @property
     def one_of_each(self) -> Bools:

@@ -1,9 +1,10 @@
 """Choose and measure the thresholds of every rule, on scores read block by block."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from florilege.calibration.record import (
     Thresholds,
     row_of,
 )
-from florilege.calibration.rules import RULES, ScoreSummary
+from florilege.calibration.rules import RULES, ScoreSummary, class_weights
 from florilege.calibration.scores import ScoreKind
 from florilege.calibration.sets import Bools, Floats, Ints, SetRule, size_bounds
 from florilege.calibration.settings import CalibrationPlan
@@ -31,36 +32,36 @@ _CONTRADICTION = 4.0  # standard errors: hundreds of thresholds are compared
 NO_SCORE = next_above(1.0)  # no softmax or sigmoid score reaches it: sets hold only the best class
 
 
+_Extent = Literal["sizes", "unweighted", "full"]
+
+
 class _RuleGroup(NamedTuple):
     rules: Sequence[SetRule]
     values: Sequence[float]  # the K or coverage of each
     guarantee: Guarantee | None = None  # None for the usual one of the rule
 
 
-_Measured = tuple[list[Thresholds], Ints, Bools]
-"""Thresholds; sizes and hits of the sets of the rules that are watched, both ``(rows,)``."""
-
-
 class Tabulated(NamedTuple):
-    """The thresholds of a view, and the sets of ``average_k`` at the default K."""
+    """The thresholds of a view, and the sets of ``average_k`` at each of ``plan.compared``."""
 
     table: Table
-    sizes: Ints  # size of each set, (rows,)
-    hits: Bools  # whether it holds the true class, (rows,)
+    sizes: Ints  # size of each set, (rows, ks)
+    hits: Bools  # whether it holds the true class, (rows, ks)
 
 
-def tabulate(
-    source: Source, plan: CalibrationPlan, ks: Sequence[float], *, weights: Floats | None = None
-) -> Tabulated:
-    """Calibrate and measure the rules of a view.
+def tabulate(source: Source, plan: CalibrationPlan, extent: _Extent = "full") -> Tabulated:
+    """Choose the thresholds of the rules for a view, then measure all of them in one pass.
 
-    ``ks`` are ascending and include the default K. With ``weights``, ``(classes,)``, the table has
-    the rules for rare classes and every promise too; ``class_coverage`` is for the plain view.
+    Candidates are compared by their ``sizes``, or get the table of all rules without weights. A
+    full table has the weighted rules and every promise too; for the plain view also the whole grid
+    of K, and ``class_coverage``.
     """
-    rules, sizes, hits = _tabulate(source, plan, ks, None)
-    if weights is not None:
-        rules += _tabulate(source, plan, ks, weights)[0]
-        rules += _promised_rules(source, plan, weights if source.view.single else None)
+    ks = plan.grid if extent == "full" and source.view.single else plan.compared
+    groups = _choose_rules(source, plan, ks, extent)
+    watched = [ks.index(k) for k in plan.compared]  # of average_k, which comes first
+    measurement = measure(source, [rule for of in groups for rule in of.rules], watched=watched)
+    if source.view.single:
+        _refuse_contradiction(measurement)
     table = Table(
         view=source.view,
         scoring=source.scoring,
@@ -72,30 +73,74 @@ def tabulate(
         min_size=plan.min_size,
         delta=plan.delta,
         max_size=min(plan.largest_set, source.classes),
-        rules=tuple(rules),
+        rules=tuple(_thresholds_of(groups, measurement)),
     )
-    return Tabulated(table, sizes, hits)
+    return Tabulated(table, *measurement.row_by_row())
 
 
-def _tabulate(
-    source: Source, plan: CalibrationPlan, ks: Sequence[float], weights: Floats | None
-) -> _Measured:
-    """The balanced rules if there are weights, else the others."""
-    balanced = weights is not None
+def _choose_rules(
+    source: Source, plan: CalibrationPlan, ks: Sequence[float], extent: _Extent
+) -> list[_RuleGroup]:
+    """The rules of a table, those that a request must ask for last."""
+    groups = list(_unweighted(source, plan, ks, extent))
+    if extent == "full":
+        groups += _weighted(source, plan, ks)
+    groups = [of for of in groups if of.rules]
+    return sorted(groups, key=lambda of: bool(of.guarantee) or RULES[of.rules[0].rule].by_class)
+
+
+def _unweighted(
+    source: Source, plan: CalibrationPlan, ks: Sequence[float], extent: _Extent
+) -> Iterator[_RuleGroup]:
+    """The rules that treat all classes alike; ``average_k``, whose sets are watched, comes first.
+
+    Sizes that are only measured are chosen on all rows, whatever is promised on one row of each
+    observation: promises need independent rows.
+    """
+    summary = _summary(source, plan, min(ks[-1], source.classes))
+    yield from _groups_of(summary, "k", ks)
+    if extent == "sizes":
+        return
+    if extent == "full":
+        del summary  # frees memory before the next pass
+        summary = _of_promises(source, plan)
+        yield from _promises(summary, plan)
+    else:
+        summary = _of_independent(source, plan, summary)
+    yield from _groups_of(summary, "coverage", plan.coverages)
+    yield _top_k_rules(source, ks)
+
+
+def _weighted(source: Source, plan: CalibrationPlan, ks: Sequence[float]) -> Iterator[_RuleGroup]:
+    """The rules in favour of rare classes."""
+    weights = class_weights(source.counts, plan.macro_weight)
     summary = _summary(source, plan, min(ks[-1], source.classes), class_weights=weights)
-    independent = _of_independent(source, plan, summary)
-    groups = list[_RuleGroup]()  # average_k or its balanced form, which is watched, comes first
-    for name, spec in RULES.items():
-        if spec.choose is not None and spec.balanced == balanced:
-            sized = spec.asks == "k"
-            values, rows = (ks, summary) if sized else (plan.coverages, independent)
-            possible = [min(value, source.classes) for value in values]  # a list may have few
-            rules = [spec.choose(rows, value, rule=name) for value in possible]
-            groups.append(_RuleGroup(rules, values))
-    del summary, independent  # frees memory before the measurement
-    if not balanced:
-        groups.append(_top_k_rules(source, ks))
-    return _measure_groups(source, groups, watched=[ks.index(plan.default_k)])
+    yield from _groups_of(summary, "k", ks)
+    summary = _of_independent(source, plan, summary)
+    yield from _groups_of(summary, "coverage", plan.coverages)
+    if source.view.single:
+        by_class = partial(summary.class_coverage, macro_weight=plan.macro_weight)
+        yield _RuleGroup([by_class(level) for level in plan.coverages], plan.coverages)
+
+
+def _of_promises(source: Source, plan: CalibrationPlan) -> ScoreSummary:
+    """The summary of one row of each observation, for guaranteed sizes too.
+
+    Memory grows by two bytes for each of the ``max_size`` best scores of a row.
+    """
+    ks, most = _guaranteed(plan, source.classes), min(plan.largest_set, source.classes)
+    return _summary(
+        source,
+        plan,
+        ks[-1] if ks else plan.min_size,
+        max_size=most if ks else None,
+        mask=source.one_of_each,
+    )
+
+
+def _guaranteed(plan: CalibrationPlan, classes: int) -> list[float]:
+    """The mean sizes to guarantee: a list may have fewer classes than asked for."""
+    return [k for k in plan.compared if k <= classes]
 
 
 def _of_independent(source: Source, plan: CalibrationPlan, summary: ScoreSummary) -> ScoreSummary:
@@ -107,52 +152,26 @@ def _of_independent(source: Source, plan: CalibrationPlan, summary: ScoreSummary
     return _summary(source, plan, plan.min_size, class_weights=weights, mask=mask)
 
 
-def sets_by_k(source: Source, plan: CalibrationPlan) -> tuple[Ints, Bools]:
-    """Sizes of the ``average_k`` sets and their hits, both ``(rows, ks)``, for each compared K."""
-    summary = _summary(source, plan, plan.compared[-1])
-    rules = [summary.average_k(k) for k in plan.compared]
-    return measure(source, rules, watched=range(len(rules))).row_by_row()
+def _groups_of(summary: ScoreSummary, asks: str, values: Sequence[float]) -> list[_RuleGroup]:
+    """The rules whose threshold follows from a summary."""
+    balanced = summary.class_weights is not None
+    possible = [min(value, summary.classes) for value in values]  # a list may have few
+    return [
+        _RuleGroup([spec.choose(summary, value, rule=name) for value in possible], values)
+        for name, spec in RULES.items()
+        if spec.choose and spec.balanced == balanced and spec.asks == asks
+    ]
 
 
-def _promised_rules(
-    source: Source, plan: CalibrationPlan, weights: Floats | None
-) -> list[Thresholds]:
-    """``average_k`` with both guarantees and ``coverage`` with probability; with ``weights`` also
-    ``class_coverage``.
-
-    Their thresholds are chosen on one photo of each observation, since these guarantees need
-    independent photos, and measured on all photos. Memory grows by two bytes for each of the
-    ``max_size`` best scores of a row.
-    """
-    groups = [*_promised_sizes(source, plan), *_promised_coverages(source, plan, weights)]
-    return _measure_groups(source, groups)[0]
-
-
-def _promised_sizes(source: Source, plan: CalibrationPlan) -> Iterator[_RuleGroup]:
-    ks = [k for k in plan.compared if k <= source.classes]  # a list may have few
-    if not ks:
-        return
-    most = min(plan.largest_set, source.classes)
-    summary = _summary(source, plan, ks[-1], max_size=most, mask=source.one_of_each)
+def _promises(summary: ScoreSummary, plan: CalibrationPlan) -> Iterator[_RuleGroup]:
+    """``average_k`` with both guarantees, and ``coverage`` with probability."""
+    ks = _guaranteed(plan, summary.classes)
     for guarantee in get_args(Guarantee):
         rules = [summary.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
         rules = [replace(rule, lambda_val=min(rule.lambda_val or 0.0, NO_SCORE)) for rule in rules]
         yield _RuleGroup(rules, ks, guarantee)
-
-
-def _promised_coverages(
-    source: Source, plan: CalibrationPlan, weights: Floats | None
-) -> Iterator[_RuleGroup]:
-    levels, mask = sorted(plan.coverages), source.one_of_each
-    if not levels:
-        return
-    summary = _summary(source, plan, plan.min_size, mask=mask)
-    rules = [summary.coverage(level, delta=plan.delta) for level in levels]
-    yield _RuleGroup(rules, levels, "probability")
-    if weights is not None:
-        summary = _summary(source, plan, plan.min_size, class_weights=weights, mask=mask)
-        rules = [summary.class_coverage(level, macro_weight=plan.macro_weight) for level in levels]
-        yield _RuleGroup(rules, levels)
+    rules = [summary.coverage(level, delta=plan.delta) for level in plan.coverages]
+    yield _RuleGroup(rules, plan.coverages, "probability")
 
 
 def _top_k_rules(source: Source, ks: Sequence[float]) -> _RuleGroup:
@@ -179,17 +198,20 @@ def measure(
     return measurement
 
 
-def _thresholds_of(group: _RuleGroup, counts: Iterable[Counts]) -> Thresholds:
-    """The thresholds of a group of rules, from what was counted of the sets of each."""
-    ascending = sorted(zip(counts, group.rules, strict=True), key=lambda pair: pair[0].value)
-    arrays = (rule.class_thresholds for _, rule in ascending)
-    name = group.rules[0].rule
-    return Thresholds(
-        rule=name,
-        guarantee=group.guarantee or RULES[name].guarantee,
-        by_class=tuple(ByClass.of(array) for array in arrays if array is not None),
-        counts=tuple(of_rule for of_rule, _ in ascending),
-    )
+def _thresholds_of(groups: Sequence[_RuleGroup], measurement: Measurement) -> Iterator[Thresholds]:
+    """The thresholds of each group of rules, with what was counted of the sets of each."""
+    index = count()
+    for group in groups:
+        counts = [_counts_of(measurement, next(index), value) for value in group.values]
+        ascending = sorted(zip(counts, group.rules, strict=True), key=lambda pair: pair[0].value)
+        arrays = (rule.class_thresholds for _, rule in ascending)
+        name = group.rules[0].rule
+        yield Thresholds(
+            rule=name,
+            guarantee=group.guarantee or RULES[name].guarantee,
+            by_class=tuple(ByClass.of(array) for array in arrays if array is not None),
+            counts=tuple(of_rule for of_rule, _ in ascending),
+        )
 
 
 def _counts_of(measurement: Measurement, index: int, value: float) -> Counts:
@@ -226,27 +248,6 @@ def measured_row(measurement: Measurement, index: int, value: float, score_kind:
     bounds = size_bounds(rule, measurement.class_rows.size, score_kind)
     counts = _counts_of(measurement, index, value)
     return row_of(counts, measurement.rows, None if noise is None else noise.noise, bounds)
-
-
-def _measure_groups(
-    source: Source,
-    groups: Sequence[_RuleGroup],
-    *,
-    watched: Sequence[int] = (),
-) -> _Measured:
-    """Measure all rules in one pass; groups without rules get no thresholds."""
-    rules = [rule for group in groups for rule in group.rules]
-    measurement = measure(source, rules, watched=watched)
-    if source.view.single:
-        _refuse_contradiction(measurement)
-    index = count()
-    thresholds = [
-        _thresholds_of(group, [_counts_of(measurement, next(index), v) for v in group.values])
-        for group in groups
-        if group.values
-    ]
-    sizes, hits = measurement.row_by_row()
-    return thresholds, sizes.reshape(-1), hits.reshape(-1)
 
 
 def _refuse_contradiction(measurement: Measurement) -> None:

@@ -27,7 +27,7 @@ from florilege.calibration.monitoring.score_log import ScoreLog, Scorer, open_sc
 from florilege.calibration.record import TRAFFIC, CalibrationRecord, Origin, Table
 from florilege.calibration.record.record_file import read_card_files, read_record, updated_files
 from florilege.calibration.rejection.rejection_rule import RejectionRule
-from florilege.calibration.rules import ScoreSummary, class_weights
+from florilege.calibration.rules import ScoreSummary
 from florilege.calibration.scores import DistributionOf
 from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.threshold import threshold_text
@@ -290,7 +290,6 @@ def _table(traffic: Traffic, rows: int, images: int, settings: CalibrationPlan) 
         scoring=traffic.scoring,
         view=View(photos=images),
         made_from=None if images == 1 else "observations",
+        counts=record.class_counts,
     )
-    ks = settings.grid if images == 1 else settings.compared
-    weights = class_weights(record.class_counts, record.macro_weight)
-    return tabulate(source, settings, ks, weights=weights).table
+    return tabulate(source, settings).table

@@ -159,8 +159,8 @@ def test_more_photos_than_a_block_give_the_same_thresholds(
 
 
 def listed_source(outputs: SplitOutputs, region: RegionList) -> Source:
-    prior = np.full(CLASSES, 1 / CLASSES)
-    photos = LabelledPhotos(outputs=outputs, prior=prior, lists={region.name: region.classes})
+    counts = np.ones(CLASSES, dtype=np.int64)
+    photos = LabelledPhotos(outputs=outputs, counts=counts, lists={region.name: region.classes})
     return photos.source(View(list=region.name), Scoring(head="a", score_kind="softmax"))
 
 
@@ -174,7 +174,8 @@ def test_scores_of_few_photos_are_computed_once_and_others_in_every_pass(
     outputs.append({"linear": logits[:200]})
     rows = MagicMock(wraps=outputs.rows)
     monkeypatch.setattr(outputs, "rows", rows)
-    photos = LabelledPhotos(outputs=outputs, prior=np.full(CLASSES, 1 / CLASSES), lists={})
+    counts = np.ones(CLASSES, dtype=np.int64)
+    photos = LabelledPhotos(outputs=outputs, counts=counts, lists={})
     source = photos.source(View(), Scoring(head="linear", score_kind="softmax"))
     first, *others = (np.concatenate([scores for scores, _ in source.blocks()]) for _ in range(3))
     assert all((scores == first).all() for scores in others)
@@ -201,7 +202,7 @@ def test_progress_ends_at_the_announced_number_of_steps(monkeypatch: pytest.Monk
     monkeypatch.setattr(fit, "progress", progress)
     fitted({"a": logits[selection]}, labels[selection], ks=(3.0,), lists=(ALPS, nobody))
     advance = progress.return_value.__enter__.return_value
-    assert advance.call_count == progress.call_args.args[0] == 2 + 5 * 3 + 2
+    assert advance.call_count == progress.call_args.args[0] == 2 + 5 * 3 + 1
 
 
 def sizes_at(lambda_val: float | None, values: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -222,11 +223,7 @@ def test_the_mean_size_on_fresh_photos_of_the_list_is_k_within_its_error() -> No
             {"a": np.log(calibration.scores).astype(np.float32)}, calibration.labels
         )
         source = listed_source(scoring, region)
-        [row] = [
-            rule.counts[0]
-            for rule in tabulate(source, plan, plan.ks).table.rules
-            if rule.rule == "average_k"
-        ]
+        [row] = [rule.counts[0] for rule in tabulate(source, plan, "sizes").table.rules]
         values, _ = among(np.log(fresh.scores).astype(np.float32), fresh.labels, region)
         sizes = sizes_at(row.lambda_val, values)
         error = sizes.std() * np.sqrt(1 / len(sizes) + 1 / source.rows)

@@ -14,7 +14,6 @@ import florilege.calibration.sets
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import (
     NO_SCORE,
-    _promised_rules,
     measured_row,
     tabulate,
 )
@@ -251,10 +250,11 @@ def test_memory_does_not_grow_with_the_classes() -> None:
                 yield random.random((100, classes)) ** 8, np.zeros(100, dtype=np.int64)
 
         scoring = Scoring(head="h", score_kind="sigmoid")
-        source = Source(blocks=blocks, rows=4000, classes=classes, scoring=scoring)
+        counts = np.ones(classes, dtype=np.int64)
+        source = Source(blocks=blocks, rows=4000, classes=classes, scoring=scoring, counts=counts)
         plan = CalibrationPlan(classes=classes, ks=(3.0,), coverages=())
         tracemalloc.start()
-        _promised_rules(source, plan, np.ones(classes))
+        tabulate(source, plan)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most
@@ -292,9 +292,14 @@ def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
     def thresholds(labels: Ints | None) -> list[Thresholds]:
         scoring = Scoring(head="h", score_kind="softmax")
         blocks = [(values, labels)]
-        source = Source(blocks=lambda: iter(blocks), rows=ROWS, classes=CLASSES, scoring=scoring)
-        weights = np.arange(1.0, CLASSES + 1)
-        return list(tabulate(source, plan, plan.grid, weights=weights).table.rules)
+        source = Source(
+            blocks=lambda: iter(blocks),
+            rows=ROWS,
+            classes=CLASSES,
+            scoring=scoring,
+            counts=np.arange(1, CLASSES + 1),
+        )
+        return list(tabulate(source, plan).table.rules)
 
     blind, seeing = thresholds(None), thresholds(sample_logits()[1])
     assert len(blind) == 2 + sum(spec.asks == "k" for spec in RULES.values())
