@@ -16,9 +16,16 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from florilege.command_line.error_messages import error_message, usage_exit
-from florilege.command_line.help_text import HELP_ALL, write_help, write_overview
-from florilege.command_line.renames import current_keys, current_words, variables
+from florilege.command_line.messages import (
+    HELP_ALL,
+    current_keys,
+    current_words,
+    error_message,
+    usage_exit,
+    variables,
+    write_help,
+    write_overview,
+)
 from florilege.cores import wait_without_spinning
 from florilege.errors import FlorilegeError, UsageError, install_hint, suggestion
 from florilege.hooks import Command, commands
@@ -108,7 +115,7 @@ class _LazyVerbs(TyperGroup):
         super().__init__(**settings)
         self.commands = {
             verb: TyperCommand(verb, help=spec.about)
-            for verb, spec in verbs().items()
+            for verb, spec in _verbs().items()
             if " " not in verb
         }
 
@@ -144,7 +151,7 @@ class _LazyVerbs(TyperGroup):
             raise usage_exit(error) from error
         except KeyboardInterrupt as error:
             if not is_step():
-                verb = verbs().get(str(ctx.invoked_subcommand))  # none yet while it is imported
+                verb = _verbs().get(str(ctx.invoked_subcommand))  # none yet while it is imported
                 sys.stderr.write(_UNCHANGED if verb is None else verb.if_stopped)
             raise typer.Exit(130) from error
         except Exception as raised:
@@ -170,11 +177,11 @@ def _explained(verb: str, error: Exception) -> Exception:
 def _announce(verb: str) -> None:
     """Say on a terminal why nothing happens for some seconds."""
     visible = sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
-    if verbs()[verb].loads_torch and "torch" not in sys.modules and visible:
+    if _verbs()[verb].loads_torch and "torch" not in sys.modules and visible:
         say(f"florilege {verb}: loading PyTorch")
 
 
-def verbs() -> dict[str, Command]:
+def _verbs() -> dict[str, Command]:
     """The verbs, and the commands of plugins, by their words."""
     return {**VERBS, **commands()}
 
@@ -182,7 +189,7 @@ def verbs() -> dict[str, Command]:
 def _group(words: str) -> Any:
     """The commands of the module that has a command."""
     try:
-        return typer.main.get_group(importlib.import_module(verbs()[words].module).app)
+        return typer.main.get_group(importlib.import_module(_verbs()[words].module).app)
     except ModuleNotFoundError as error:
         raise _explained(words, error) from error
 
@@ -191,7 +198,7 @@ def _load(verb: str) -> Any:
     """The command object of a verb, with ``--config`` and, for some verbs, run folders."""
     group = _group(verb)
     if verb not in group.commands:  # it has subcommands
-        for words in verbs():
+        for words in _verbs():
             if words.startswith(f"{verb} "):
                 name = words.removeprefix(f"{verb} ")
                 group.commands[name] = _group(words).commands[name]

@@ -160,7 +160,7 @@ class Hooks:
 
 
 @cache
-def plugins() -> pluggy.PluginManager:
+def _plugins() -> pluggy.PluginManager:
     """All plugins: our own, then those that other packages name.
 
     Raises:
@@ -185,44 +185,44 @@ def plugins() -> pluggy.PluginManager:
 
 def cluster(name: str) -> Cluster:
     """The cluster of this name, which must exist."""
-    clusters: dict[str, Cluster] = _united("cluster", plugins().hook.clusters())
+    clusters: dict[str, Cluster] = _united("cluster", _plugins().hook.clusters())
     return clusters[name]
 
 
 def commands() -> dict[str, Command]:
     """The commands of all plugins by their words."""
-    return _united("command", plugins().hook.commands())
+    return _united("command", _plugins().hook.commands())
 
 
 def local_bundle(bundle: str) -> Path:
     """The folder of a bundle, which a plugin fetches if it is the address of one."""
-    return plugins().hook.local_bundle(address=bundle) or Path(bundle)
+    return _plugins().hook.local_bundle(address=bundle) or Path(bundle)
 
 
 @cache
 def data_layouts() -> "Sequence[DataLayout]":
     """The layouts of all plugins."""
-    return [layout for part in plugins().hook.data_layouts() for layout in part]
+    return [layout for part in _plugins().hook.data_layouts() for layout in part]
 
 
 def export_targets() -> dict[str, ExportTarget]:
     """The targets of all plugins by name."""
-    return _united("export target", plugins().hook.export_targets())
+    return _united("export target", _plugins().hook.export_targets())
 
 
 def output_formats() -> dict[str, OutputFormat]:
     """The formats of all plugins by name."""
-    return _united("output format", plugins().hook.output_formats())
+    return _united("output format", _plugins().hook.output_formats())
 
 
 def recipes() -> "dict[str, Recipe]":
     """The recipes of all plugins by name."""
-    return _united("recipe", plugins().hook.recipes())
+    return _united("recipe", _plugins().hook.recipes())
 
 
 def routers(settings: "Settings") -> "list[APIRouter]":
     """The routes of all plugins."""
-    return [router for part in plugins().hook.routers(settings=settings) for router in part]
+    return [router for part in _plugins().hook.routers(settings=settings) for router in part]
 
 
 def _united(kind: str, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

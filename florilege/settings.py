@@ -1,12 +1,11 @@
 """Settings and their flags: one field defines the flag, variable, file key, help and check.
 
-``FlagSettings`` and ``flags_of`` handle settings that are flags. ``fields_of``, ``allowed_values``
-and ``complaint`` handle groups of settings, named in a file or by ``--set GROUP.NAME=VALUE``.
+``FlagSettings`` and ``flags_of`` handle settings that are flags, ``fields_of`` those of a file, by
+group. ``complaint`` says of all what is wrong.
 """
 
 import functools
 import inspect
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
@@ -17,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from florilege.errors import UsageError, did_you_mean, nearest, suggestion
 
-_NO_PANELS: Final[Mapping[str, Sequence[str]]] = {}
+_NONE: Final[Mapping[str, Any]] = {}
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 Verb = TypeVar("Verb", bound=Callable[..., None])
 
@@ -40,7 +39,7 @@ class FlagSettings(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ValueError(_complaint(error)) from error
+            raise ValueError(complaint(error, type(self), null=False)) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +56,7 @@ class Flag:
 
 
 def flags_of(
-    model: type[BaseModel], panels: Mapping[str, Sequence[str]] = _NO_PANELS
+    model: type[BaseModel], panels: Mapping[str, Sequence[str]] = _NONE
 ) -> Callable[[Verb], Verb]:
     """Turn a verb's parameter of type ``model``, or of a base of it, into one flag per field.
 
@@ -96,7 +95,9 @@ def flags_of(
             try:
                 arguments[target] = model(**values)
             except ValueError as error:
-                reason = _complaint(error) if isinstance(error, ValidationError) else str(error)
+                reason = str(error)  # FlagSettings have said it already
+                if isinstance(error, ValidationError):
+                    reason = complaint(error, model, null=False)
                 raise UsageError(reason) from error
             verb(**arguments)
 
@@ -123,7 +124,7 @@ def _parameters(
 def _declaration(own: str, flag: Flag, field: FieldInfo, panel: str | None) -> Any:
     """What Typer needs to know of a flag or argument besides its type and default."""
     about: dict[str, Any] = {
-        "help": flag.help or field.description,
+        "help": " ".join((flag.help or field.description or "").split()),
         "metavar": flag.metavar,
         "show_default": flag.default or True,
         "rich_help_panel": panel,
@@ -140,20 +141,6 @@ def _default(field: FieldInfo) -> Any:
     return list(default) or None if isinstance(default, tuple | list) else default
 
 
-def _complaint(error: ValidationError) -> str:
-    """The first refused value and the reason."""
-    first = error.errors(include_url=False)[0]
-    name = ".".join(part for part in first["loc"] if isinstance(part, str))
-    message = first["msg"].removeprefix("Value error, ")
-    if not name:
-        return message
-    refusal = f"{name}: {message[0].lower()}{message[1:]}"
-    if first["type"] == "missing":
-        return refusal
-    choices = re.findall(r"'([^']*)'", first.get("ctx", {}).get("expected", ""))
-    return f"{refusal}, got {first['input']!r}{suggestion(str(first['input']), choices)}"
-
-
 def fields_of(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
     """The JSON schema of each setting by its full name, such as ``optimiser.momentum``."""
     schema, fields = model.model_json_schema(), dict[str, dict[str, Any]]()
@@ -164,11 +151,11 @@ def fields_of(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
     return fields
 
 
-def allowed_values(field: Mapping[str, Any]) -> str:
+def _allowed_values(field: Mapping[str, Any]) -> str:
     """The allowed values of a setting, in words; ``field`` is its JSON schema.
 
     Example:
-        >>> allowed_values({"anyOf": [{"type": "number", "minimum": 0}, {"type": "null"}]})
+        >>> _allowed_values({"anyOf": [{"type": "number", "minimum": 0}, {"type": "null"}]})
         'a number >= 0, or null'
     """
     kinds = field.get("anyOf", [field])
@@ -190,8 +177,9 @@ def _allowed(kind: Mapping[str, Any]) -> str:
     if "const" in kind:
         return str(kind["const"])
     words = _kind_in_words(kind)
-    low, high = kind.get("minimum"), kind.get("maximum")
-    above, below = kind.get("exclusiveMinimum", low), kind.get("exclusiveMaximum", high)
+    bounds = kind.get("items", kind)
+    low, high = bounds.get("minimum"), bounds.get("maximum")
+    above, below = bounds.get("exclusiveMinimum", low), bounds.get("exclusiveMaximum", high)
     if below is not None:
         opening, closing = "(" if low is None else "[", ")" if high is None else "]"
         return f"{words} in {opening}{above}, {below}{closing}"
@@ -204,35 +192,49 @@ def _kind_in_words(kind: Mapping[str, Any]) -> str:
         return f"one of {', '.join(kind['enum'])}"
     if "maxItems" in kind:
         return f"a list of {kind['maxItems']} numbers"
-    if choices := kind.get("items", {}).get("enum"):
-        return f"a list of any of {', '.join(choices)}"
+    items = kind.get("items", {})
+    if "enum" in items:
+        return f"a list of any of {', '.join(items['enum'])}"
+    if items.get("type") == "string":
+        return "a list of texts"
     return f"text that matches {kind['pattern']}" if "pattern" in kind else _TYPES[kind["type"]]
 
 
 def complaint(
-    error: ValidationError, model: type[BaseModel], abbreviations: Mapping[str, str]
+    error: ValidationError,
+    model: type[BaseModel],
+    abbreviations: Mapping[str, str] = _NONE,
+    *,
+    null: bool = True,
 ) -> str:
     """The first refused setting in words: its full name, its allowed values and its value.
 
-    ``abbreviations`` holds full names by short names that people may write.
+    All settings complain so: those of flags, of files, of training, of the server and of a query.
+    ``abbreviations`` holds full names by short names that people may write; ``null`` says whether
+    they can write null, as in a file but not as a flag.
     """
     first, fields = error.errors(include_url=False)[0], fields_of(model)
     path = [part for part in first["loc"] if isinstance(part, str)]
-    name = ".".join(path)
+    name, reason = ".".join(path), first["msg"].removeprefix("Value error, ")
     if name not in fields and path[:1] and path[0] in fields:  # the rest names a part of its type
         name = path[0]
     match first["type"]:
-        case "value_error":  # incompatible settings; the message starts with a name
-            return ".".join([*path, first["msg"].removeprefix("Value error, ")])
+        case "value_error" if name not in fields:  # incompatible settings; it starts with a name
+            return ".".join([*path, reason])
         case "extra_forbidden":
             return _unknown_setting(path, fields, abbreviations)
+        case "missing" if first["loc"][-1:] == (path[-1],):  # a list may be too short
+            return f"{name} is missing"
         case "model_type":
             return f"{name} must hold settings by name, got {first['input']!r}"
-    finite = "finite and " if first["type"] == "finite_number" else ""
     kinds = fields[name].get("anyOf", [fields[name]])
-    choices = [choice for kind in kinds for choice in kind.get("enum", ())]
-    rule, guess = allowed_values(fields[name]), suggestion(str(first["input"]), choices)
-    return f"{name} must be {finite}{rule}, got {first['input']!r}{guess}"
+    choices = [word for kind in kinds for word in kind.get("items", kind).get("enum", ())]
+    got = f"got {first['input']!r}{suggestion(str(first['input']), choices)}"
+    if first["type"] == "value_error":
+        return f"{name}: {reason}, {got}"
+    finite = "finite and " if first["type"] == "finite_number" else ""
+    rule = _allowed_values(fields[name])
+    return f"{name} must be {finite}{rule if null else rule.removesuffix(', or null')}, {got}"
 
 
 def _unknown_setting(

@@ -36,7 +36,7 @@ def test_every_rule_recipe_loss_verb_and_setting_is_documented() -> None:
     tables = "".join(DOCS[name] for name in ("training.md", "losses.md", "reference.md"))
     names = [
         *LOSSES,
-        *(f"florilege {verb}" for verb in cli.verbs() if " " not in verb),
+        *(f"florilege {verb}" for verb in cli._verbs() if " " not in verb),
         *fields_of(TrainConfig),
     ]
     assert [name for name in names if f"`{name}" not in tables] == []

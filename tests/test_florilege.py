@@ -322,7 +322,7 @@ def test_a_run_folder_that_is_not_trained_is_a_clear_error(tmp_path: Path) -> No
 
 def test_a_flag_with_a_placeholder_has_its_name_written_out() -> None:
     pytest.importorskip("torch")
-    modules = {spec.module for spec in cli.verbs().values()}
+    modules = {spec.module for spec in cli._verbs().values()}
     apps = [importlib.import_module(module).app for module in sorted(modules)]
     verbs = [each.callback for app in apps for each in app.registered_commands]
     for verb in verbs:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege.cli import verbs
+from florilege.cli import _verbs
 from tests.training.small import write_photos
 
 ROOT = Path(__file__).parents[1]
@@ -103,7 +103,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_verbs_work_beside_modules_with_the_names_of_our_folders(project: Path) -> None:
-    helps = [f"{verb} --help" for verb in verbs()]
+    helps = [f"{verb} --help" for verb in _verbs()]
     for words in (["-m", "florilege", "--help"], ["-c", IN_ONE_PROCESS, *helps]):
         assert ran(words, project).stderr == "", words
 

@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from florilege.cli import verbs
+from florilege.cli import _verbs
 from tests import shipped
 from tests.shipped import ROOT, ran
 
@@ -87,7 +87,7 @@ def test_nothing_comes_from_the_checkout(installed: Installed, environment: Path
     assert answer.count(f"{environment}/lib") >= 3
 
 
-@pytest.mark.parametrize("verb", verbs())
+@pytest.mark.parametrize("verb", _verbs())
 def test_a_verb_shows_its_help_or_names_the_extra_it_needs(installed: Installed, verb: str) -> None:
     result = installed(verb, "--help")
     if verb in NEEDS:

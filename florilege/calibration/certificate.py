@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import sqrt
 
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import largest_fall, least_coverage
 from florilege.calibration.rules import RULES, LabelNoise
+from florilege.calibration.sets import Guarantee
 from florilege.calibration.view import Setting, View
 
 _CONTRADICTION = 3.0  # standard errors

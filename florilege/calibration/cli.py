@@ -27,10 +27,10 @@ _PANELS: Final = {
 """Headings of ``calibrate --help``, each with its settings; the others are described first."""
 
 
-@app.command()
+@app.command("calibrate")
 @flags_of(CalibrationSettings, _PANELS)
 @flags_of(CalibrateCommand, _PANELS)
-def calibrate(
+def _calibrate_command(
     ctx: typer.Context,
     bundle: BundlePath,
     command: CalibrateCommand,
@@ -60,9 +60,9 @@ def calibrate(
     threshold_commands.calibrate(bundle, command.data, command, settings)
 
 
-@app.command()
+@app.command("evaluate")
 @flags_of(EvaluateCommand, {"Computing": ("device", "runtime", "output_cache")})
-def evaluate(
+def _evaluate_command(
     bundle: Annotated[
         Path,
         typer.Argument(

@@ -26,7 +26,7 @@ from florilege.calibration.sets import Bools, Floats
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class _Change:
     """How a figure changes from the old bundle to the new one on the same photos."""
 
     old: float
@@ -41,8 +41,8 @@ class Comparison:
 
     rule: str  # what was compared, such as ``average_k k=3``
     rows: int  # photos
-    hit_rate: Change
-    size: Change  # mean set size
+    hit_rate: _Change
+    size: _Change  # mean set size
     gained: int  # photos whose set holds the true class only with the new bundle
     lost: int  # photos whose set holds it only with the old bundle
     p_value: float  # probability of so large a difference in hits if both are equally good
@@ -163,9 +163,9 @@ def _standard_error(
     return sqrt(variance)
 
 
-def _change(old: Floats, new: Floats, interval: tuple[float, float]) -> Change:
+def _change(old: Floats, new: Floats, interval: tuple[float, float]) -> _Change:
     before, after = float(old.mean()), float(new.mean())
-    return Change(old=before, new=after, difference=after - before, ci95=interval)
+    return _Change(old=before, new=after, difference=after - before, ci95=interval)
 
 
 def _checked(hits: ArrayLike, sizes: ArrayLike) -> tuple[Floats, Floats]:

@@ -54,7 +54,7 @@ class Expected:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alarm:
+class _Alarm:
     """The start of an alarm, or its end."""
 
     watched: str  # a name in WATCHED
@@ -148,17 +148,17 @@ class Monitor:
         if edges := expected.logsumexp_edges:
             self._test_makers["logsumexp"] = partial(distribution, edges, expected.logsumexp)
         self.tests = {name: make_test() for name, make_test in self._test_makers.items()}
-        self._active = dict[str, Alarm]()
+        self._active = dict[str, _Alarm]()
         self._alarm_at = log(len(self.tests) / alpha)
 
     @property
-    def alarms(self) -> list[Alarm]:
+    def alarms(self) -> list[_Alarm]:
         """The active alarms."""
         return list(self._active.values())
 
     def update(
         self, sizes: ArrayLike, best_scores: ArrayLike, logsumexp: ArrayLike | None = None
-    ) -> list[Alarm]:
+    ) -> list[_Alarm]:
         """Add photos; the split into batches makes no difference.
 
         Args:
@@ -193,7 +193,7 @@ class Monitor:
         self.rows += len(best)
         return sorted(alarms, key=lambda alarm: alarm.row)
 
-    def _follow(self, name: str, values: NDArray[np.float64]) -> Iterator[Alarm]:
+    def _follow(self, name: str, values: NDArray[np.float64]) -> Iterator[_Alarm]:
         """Alarms of one test that start or end with these values; the test restarts after each."""
         start = 0
         while start < len(values):
@@ -210,13 +210,13 @@ class Monitor:
                 if over or name not in self._active:
                     yield self._switch(name, self.rows + start, over=over)
 
-    def _switch(self, name: str, row: int, *, over: bool) -> Alarm:
+    def _switch(self, name: str, row: int, *, over: bool) -> _Alarm:
         if over:
             first = self._active.pop(name).row
             message = f"over since photo {row:,}, noticed at photo {first:,}: {WATCHED[name]}"
-            return Alarm(watched=name, row=row, message=message, over=True)
+            return _Alarm(watched=name, row=row, message=message, over=True)
         message = f"{WATCHED[name]} (noticed at photo {row:,})"
-        self._active[name] = Alarm(watched=name, row=row, message=message)
+        self._active[name] = _Alarm(watched=name, row=row, message=message)
         return self._active[name]
 
     def to_json(self) -> str:
@@ -243,7 +243,7 @@ class Monitor:
                 raise BundleError(
                     "the monitor's state belongs to another calibration: reset the monitor"
                 )
-            alarms = [Alarm(**alarm) for alarm in state["alarms"]]
+            alarms = [_Alarm(**alarm) for alarm in state["alarms"]]
             for name, test in self.tests.items():
                 test.restore(state["tests"][name])
             self.rows = int(state["rows"])

@@ -14,17 +14,12 @@ References:
 """
 
 import math
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.sets import FloatArray, row_blocks
 from florilege.calibration.threshold import Largest, RealNumber, as_fraction, exact_rank, next_above
-
-Guarantee = Literal["mean", "probability"]
-"""What holds on new photos: on average over calibrations (``mean``), or for all but a share
-``delta`` of calibrations (``probability``)."""
 
 LARGEST = float(np.finfo(np.float64).max)  # a threshold that no score reaches
 _FINE = np.arange(-1, 64 * 24 + 1) / 64  # from just above 2**0 to 2**-24

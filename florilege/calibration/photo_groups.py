@@ -15,7 +15,7 @@ FEWEST_TO_SPLIT = 500  # observations: a fifth of them, 100, tells a hit rate to
 _CHOOSING = 5  # one observation in so many chooses
 
 
-class PhotoGroups(NamedTuple):
+class _PhotoGroups(NamedTuple):
     """Groups of photos of one observation each (``observations``), or one species (``same_class``).
 
     The latter often show several plants, with less correlated errors, so that hit rates measured on
@@ -90,7 +90,7 @@ def groups_of(
     observations: Sequence[str] | Ints | None = None,
     seed: int = 0,
     fewest: int = FEWEST_GROUPS,
-) -> PhotoGroups:
+) -> _PhotoGroups:
     """Make groups of ``size`` photos: of one observation where the data name any, else one species.
 
     An observation yields at most one group, so that groups are as independent as observations; a
@@ -125,9 +125,9 @@ def groups_of(
             )
         groups = _of_one_observation(classes, observations, size, np.random.default_rng(seed))
         if len(groups) >= fewest:
-            return PhotoGroups(groups, "observations")
+            return _PhotoGroups(groups, "observations")
     groups = _of_one_species(classes, size, np.random.default_rng(seed))
-    return PhotoGroups(groups, "same_class")
+    return _PhotoGroups(groups, "same_class")
 
 
 def _of_one_observation(

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,10 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 FloatArray = NDArray[np.floating[Any]]
 """float16, float32 or float64."""
+
+Guarantee = Literal["mean", "probability"]
+"""What holds on new photos: on average over calibrations (``mean``), or for all but a share
+``delta`` of calibrations (``probability``)."""
 
 BLOCK = 1 << 16  # numbers processed together, so that they fit into the processor's cache
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.rules import RULES, usual_guarantee
 from florilege.calibration.scores import (
     Fusion,
@@ -23,7 +22,7 @@ from florilege.calibration.scores import (
     logits_among,
     scale_logits,
 )
-from florilege.calibration.sets import Floats
+from florilege.calibration.sets import Floats, Guarantee
 from florilege.models.occurrences import PlaceKind
 
 Indices = NDArray[np.intp]

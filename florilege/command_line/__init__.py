@@ -1,1 +1,1 @@
-"""What the command line shares: messages of errors, and old names."""
+"""What the command line says, and the verbs that several packages share."""

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from pydantic import Field
 
 from florilege.errors import UsageError, install_hint, suggestion
 from florilege.hooks import MARKER, export_targets
 from florilege.models.bundle import CALIBRATION, MANIFEST
+from florilege.settings import Flag, FlagSettings, flags_of
 from florilege.terminal import say, show
 
 app = typer.Typer(add_completion=False, help="Export a run or a bundle.")
@@ -17,53 +19,45 @@ _TARGETS: Final = export_targets()
 _NAMES: Final = ("bundle", *_TARGETS)
 
 
+class _ExportSettings(FlagSettings):
+    """What ``florilege export`` reads, writes and shows."""
+
+    source: Annotated[Path, Flag(argument=True, metavar="RUN|BUNDLE")]
+    """Run folder; for other targets a bundle."""
+    out: Annotated[Path, Flag(metavar="FOLDER")]
+    """Bundle or folder to write."""
+    target: Annotated[str, Flag(metavar="|".join(_NAMES))] = Field(
+        default="bundle",
+        description=f"{'; '.join(['bundle', *(f'{k}: {v.about}' for k, v in _TARGETS.items())])}.",
+    )
+    runtime: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """For web: the npm package onnxruntime-web, as .tgz."""
+    data: Annotated[str | None, Flag(metavar="DATA")] = None
+    """For web and mobile: photos to calibrate 16-bit weights on; without them, weights keep 32 bits
+    and the network is twice as large."""
+    split: str = "val"
+    """Split of these photos."""
+    as_json: Annotated[bool, Flag(name="--json")] = False
+    """One JSON object."""
+
+
 @app.command("export")
-def _export_command(
-    source: Annotated[
-        Path, typer.Argument(metavar="RUN|BUNDLE", help="Run folder; for other targets a bundle.")
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FOLDER", help="Bundle or folder to write.")
-    ],
-    target: Annotated[
-        str,
-        typer.Option(
-            "--target",
-            metavar="|".join(_NAMES),
-            help=f"{'; '.join(['bundle', *(f'{k}: {v.about}' for k, v in _TARGETS.items())])}.",
-        ),
-    ] = "bundle",
-    runtime: Annotated[
-        Path | None,
-        typer.Option(
-            "--runtime", metavar="FILE", help="For web: the npm package onnxruntime-web, as .tgz."
-        ),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            metavar="DATA",
-            help="For web and mobile: photos to calibrate 16-bit weights on; without them, weights "
-            "keep 32 bits and the network is twice as large.",
-        ),
-    ] = None,
-    split: Annotated[str, typer.Option(help="Split of these photos.")] = "val",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-) -> None:
+@flags_of(_ExportSettings)
+def _export_command(settings: _ExportSettings) -> None:
     """Export a run folder to a bundle, or a bundle to a folder for devices without a server.
 
     After a bundle, the next step is `florilege calibrate`.
     """
+    out, target, as_json = settings.out, settings.target, settings.as_json
     if target == "bundle":
-        _export_run(source, out, as_json=as_json)
+        _export_run(settings.source, out, as_json=as_json)
         return
     if target not in _TARGETS:
-        raise UsageError(
-            f"--target: choose one of {', '.join(_NAMES)}, got {target!r}"
-            f"{suggestion(target, _NAMES)}"
-        )
-    contents, sizes = _TARGETS[target].export(source, runtime, data, split)
+        near = suggestion(target, _NAMES)
+        raise UsageError(f"--target: choose one of {', '.join(_NAMES)}, got {target!r}{near}")
+    contents, sizes = _TARGETS[target].export(
+        settings.source, settings.runtime, settings.data, settings.split
+    )
     _write_folder(out, contents)
     megabytes = ", ".join(f"{name[:-6]} {size / 1e6:.1f} MB" for name, size in sizes.items())
     line = f"{out}: {len(contents)} files; a device fetches {megabytes}"

@@ -7,12 +7,11 @@ from typing import Annotated, Final
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from florilege.data.layouts.table_files import read_classes
 from florilege.data.records import SPLITS, split_name
 from florilege.errors import UsageError, install_hint
-from florilege.models.bundle import CALIBRATION, Bundle, reserved
+from florilege.models.bundle import CALIBRATION, reserved
 from florilege.models.classes import ClassTable
 from florilege.models.imported.imported_model import (
     NO_SPLIT,
@@ -22,81 +21,64 @@ from florilege.models.imported.imported_model import (
 )
 from florilege.models.imported.signature import Description, read_description
 from florilege.models.reference_pictures import pack_thumbnails, read_thumbnails
-from florilege.terminal import Console, LineTable, print_json, say
+from florilege.settings import Flag, FlagSettings, flags_of
+from florilege.terminal import Titled, new_table, say, show
 
 app = typer.Typer(add_completion=False, help="Make a bundle from a network trained elsewhere.")
 
 MOST_PICTURES: Final = 10  # rows of the printed table of best classes
 
 
+class _ImportSettings(FlagSettings):
+    """What ``florilege import`` reads, writes and shows."""
+
+    model: Annotated[str, Flag(argument=True, metavar="MODEL")]
+    """ONNX file; or a torchvision or timm network: NAME, timm:NAME, timm:hf-hub:ORG/MODEL,
+    timm:local-dir:FOLDER."""
+    out: Annotated[Path, Flag(metavar="BUNDLE")]
+    """Bundle to write."""
+    classes: Path | None = None
+    """Table of classes, classes.csv: row i describes output i. By default the label_names in the
+    config.json of a timm repository or folder."""
+    preprocess: Path | None = None
+    """JSON file of input settings that the graph lacks; see docs/import.md."""
+    weights: Annotated[str | None, Flag(metavar="FILE")] = None
+    """Checkpoint of the network, .safetensors or .pt; by default its pretrained weights, downloaded
+    once."""
+    chosen_on: Annotated[str | None, Flag(metavar="SPLIT")] = None
+    """Split that this checkpoint was chosen on: val, test, or none. Without it, no calibration has
+    a guarantee."""
+    photos: Annotated[tuple[Path, ...], Flag(type=list[Path] | None, metavar="PATH")] = ()
+    """Photos, or a folder of them, for comparing the bundle with the original; may be repeated. The
+    default is made-up pictures."""
+    as_json: Annotated[bool, Flag(name="--json")] = False
+    """Print one JSON object."""
+
+    @property
+    def split(self) -> str | None:
+        """The split of ``chosen_on`` by its usual name; None where unknown."""
+        if self.chosen_on is None or self.chosen_on.strip().lower() == NO_SPLIT:
+            return self.chosen_on and NO_SPLIT
+        if (name := split_name(self.chosen_on)) is None:
+            names = f"{', '.join(SPLITS)} or {NO_SPLIT}"
+            raise UsageError(f"--chosen-on takes {names}, got {self.chosen_on!r}")
+        return name
+
+
 @app.command("import")
-def _import_command(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="ONNX file; or a torchvision or timm network: NAME, timm:NAME, "
-            "timm:hf-hub:ORG/MODEL, timm:local-dir:FOLDER.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", metavar="BUNDLE", help="Bundle to write.")],
-    classes: Annotated[
-        Path | None,
-        typer.Option(
-            help="Table of classes, classes.csv: row i describes output i. By default the "
-            "label_names in the config.json of a timm repository or folder.",
-        ),
-    ] = None,
-    preprocess: Annotated[
-        Path | None,
-        typer.Option(help="JSON file of input settings that the graph lacks; see docs/import.md."),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            "--weights",
-            metavar="FILE",
-            help="Checkpoint of the network, .safetensors or .pt; by default its pretrained "
-            "weights, downloaded once.",
-        ),
-    ] = None,
-    chosen_on: Annotated[
-        str | None,
-        typer.Option(
-            "--chosen-on",
-            metavar="SPLIT",
-            help="Split that this checkpoint was chosen on: val, test, or none. Without it, no "
-            "calibration has a guarantee.",
-        ),
-    ] = None,
-    photos: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--photos",
-            metavar="PATH",
-            help="Photos, or a folder of them, for comparing the bundle with the original; may be "
-            "repeated. The default is made-up pictures.",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+@flags_of(_ImportSettings)
+def _import_command(settings: _ImportSettings) -> None:
     """Turn a classifier trained elsewhere into a bundle, checked against the original.
 
     An ONNX file needs no torch; a torchvision or timm checkpoint needs the extra `train`. Run
     `florilege calibrate` next.
     """
+    model, out, split = settings.model, settings.out, settings.split
     replaces_calibration = (out / CALIBRATION).is_file()
-    table, thumbnails = _read_classes(model, classes)
-    description = read_description(preprocess)
-    split = chosen_on
-    if chosen_on is not None:
-        split = NO_SPLIT if chosen_on.strip().lower() == NO_SPLIT else split_name(chosen_on)
-        if split is None:
-            names = f"{', '.join(SPLITS)} or {NO_SPLIT}"
-            raise UsageError(f"--chosen-on takes {names}, got {chosen_on!r}")
+    table, thumbnails = _read_classes(model, settings.classes)
     say(f"{model}: opening it and comparing the bundle with it")
     with reserved(out):
-        imported = _import(model, weights, description, len(table), photos or [])
+        imported = _import(settings, read_description(settings.preprocess), len(table))
         bundle = write_imported(imported, table, thumbnails, out, chosen_on=split)
     if replaces_calibration:
         say(f"{out}: its calibration was removed: calibrate again")
@@ -105,19 +87,25 @@ def _import_command(
             "the split that this checkpoint was chosen on is unknown, so no calibration has a "
             "guarantee: import it with --chosen-on SPLIT, or --chosen-on none"
         )
-    if as_json:
-        result = {
-            "bundle": str(bundle.path),
-            "bundle_sha256": bundle.sha256,
-            "classes": len(bundle.classes),
-            "imported_from": dict(imported.files),
-            "facts": dict(imported.facts),
-            "agreement": asdict(imported.agreement),
-            "best": _best_classes(imported, bundle),
-        }
-        print_json(result)
-    else:
-        _print_tables(imported, bundle)
+    best = [bundle.classes[int(index)].scientific_name for index in imported.logits.argmax(axis=1)]
+    best_classes = dict(zip(imported.pictures, best, strict=True))
+    pictures = new_table(("picture", "best class"), words=("picture", "best class"))
+    for row in list(best_classes.items())[:MOST_PICTURES]:
+        pictures.add_row(*map(escape, row))
+    facts = (f"{name}: {fact}" for name, fact in imported.facts.items())
+    title = f"{bundle.path}: {len(bundle.classes):,} classes"
+    content = {
+        "bundle": str(bundle.path),
+        "bundle_sha256": bundle.sha256,
+        "classes": len(bundle.classes),
+        "imported_from": dict(imported.files),
+        "facts": dict(imported.facts),
+        "agreement": asdict(imported.agreement),
+        "best": best_classes,
+    }
+    parts: list[str | Titled] = [title, *facts, ("", pictures), imported.agreement_text]
+    calibrate = ("calibrate", bundle.path, "--data", "DATA", "--split", "val")
+    show(content, parts, as_json=settings.as_json, then=[calibrate])
 
 
 def _read_classes(model: str, path: Path | None) -> tuple[ClassTable, bytes]:
@@ -148,9 +136,8 @@ def _checkpoints(model: str) -> ModuleType:
     return torch_checkpoint
 
 
-def _import(
-    model: str, weights: str | None, description: Description, classes: int, photos: list[Path]
-) -> ImportedModel:
+def _import(settings: _ImportSettings, description: Description, classes: int) -> ImportedModel:
+    model, weights, photos = settings.model, settings.weights, settings.photos
     if _is_onnx(model):
         if weights is not None:
             raise UsageError(f"{model} contains its weights: leave out --weights {weights}")
@@ -159,25 +146,3 @@ def _import(
         model, weights, description, classes=classes, photos=photos
     )
     return imported
-
-
-def _best_classes(imported: ImportedModel, bundle: Bundle) -> dict[str, str]:
-    """The name of the best class of each compared picture."""
-    best = imported.logits.argmax(axis=1)
-    names = [bundle.classes[int(index)].scientific_name for index in best]
-    return dict(zip(imported.pictures, names, strict=True))
-
-
-def _print_tables(imported: ImportedModel, bundle: Bundle) -> None:
-    console = Console()
-    title = escape(f"{bundle.path}: {len(bundle.classes):,} classes")
-    facts = Table(title=title, title_justify="left", show_header=False)
-    for name, fact in imported.facts.items():
-        facts.add_row(name, escape(fact))
-    console.print(facts)
-    pictures = LineTable("picture", "best class")
-    for name, best in list(_best_classes(imported, bundle).items())[:MOST_PICTURES]:
-        pictures.add_row(escape(name), escape(best))
-    console.print(pictures)
-    command = f"florilege calibrate {bundle.path} --data DATA --split val"
-    typer.echo(f"{imported.agreement_text}; next: {command}")

@@ -8,7 +8,6 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations, compress
 from typing import NamedTuple, TypeVar
 
@@ -21,7 +20,7 @@ from florilege.data.records import SPLITS, Listing, Records, sort_ids
 from florilege.data.sources import list_whole
 from florilege.errors import count_of
 from florilege.models.images import ImageError
-from florilege.terminal import progress
+from florilege.terminal import with_bar
 
 _Value = TypeVar("_Value")
 
@@ -127,16 +126,14 @@ def _noise(listing: Listing) -> dict[str, int] | None:
 
 
 def _read_pictures(listing: Listing, threads: int | None) -> Iterator[_Picture]:
-    total = sum(len(records.names) for records in listing.splits.values())
-    with progress(total, "reading pictures") as advance:
-        for split, records in listing.splits.items():
-            read = partial(_read_picture, split, records)
-            for picture in in_order(read, range(len(records.names)), threads=threads):
-                yield picture
-                advance()
+    splits = listing.splits.items()
+    rows = [(split, records, row) for split, records in splits for row in range(len(records.names))]
+    results = in_order(_read_picture, rows, threads=threads)
+    return with_bar(results, len(rows), "reading pictures")
 
 
-def _read_picture(split: str, records: Records, row: int) -> _Picture:
+def _read_picture(place: tuple[str, Records, int]) -> _Picture:
+    split, records, row = place
     sha256, problem, detail, words = "", "", "", None
     try:
         data = records.read(row)

@@ -19,7 +19,7 @@ from florilege.cores import in_order
 from florilege.data.records import Split
 from florilege.files import read_regular
 from florilege.models.images import MAX_BYTES, ImageError, Preprocess, load
-from florilege.terminal import progress
+from florilege.terminal import with_bar
 
 Picture = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]
@@ -156,12 +156,7 @@ def count_copies(
         except (ImageError, OSError):
             return False
 
-    copied = 0
-    with progress(len(rows), "comparing with training photos") as advance:
-        for copy in in_order(copies, rows):
-            copied += copy
-            advance()
-    return copied
+    return sum(with_bar(in_order(copies, rows), len(rows), "comparing with training photos"))
 
 
 def _signs(grey: NDArray[np.float64], layers: NDArray[np.float64]) -> Hashes:
@@ -219,12 +214,8 @@ def joined_groups(groups: Sequence[str], paths: Sequence[Path]) -> list[str]:
 
 def _fingerprints(paths: Sequence[Path]) -> tuple[list[int], Hashes]:
     """The rows of the photos that can be read, and their fingerprints, ``(rows, WORDS)``."""
-    words = dict[int, Hashes]()
-    with progress(len(paths), "looking for copies") as advance:
-        for row, values in enumerate(in_order(_fingerprint_of, paths)):
-            if values is not None:
-                words[row] = values
-            advance()
+    results = with_bar(in_order(_fingerprint_of, paths), len(paths), "looking for copies")
+    words = {row: values for row, values in enumerate(results) if values is not None}
     return list(words), np.array([*words.values()], dtype=np.uint64).reshape(-1, WORDS)
 
 

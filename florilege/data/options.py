@@ -112,8 +112,7 @@ def _read(model: type[Options], source: str, text: str) -> Options:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        message = complaint(error, model, {}).replace(", or null", "")  # an option has a value
-        raise DataError(f"{source}: {message}") from error
+        raise DataError(f"{source}: {complaint(error, model, null=False)}") from error
 
 
 def add_options(source: str, options: str) -> str:

@@ -21,7 +21,7 @@ from florilege.errors import DataError, UsageError, count_of, first, suggestion
 from florilege.files import read_regular
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import MAX_BYTES, ImageError, Preprocess, load
-from florilege.terminal import progress
+from florilege.terminal import with_bar
 
 SPLITS = ("train", "val", "test")
 _OTHER_NAMES = {
@@ -106,13 +106,9 @@ class Split(Pictures):
 
     def damaged(self) -> dict[int, str]:
         """Read every picture once: the rows of those that cannot be read, with name and reason."""
-        problems = dict[int, str]()
-        with progress(len(self), f"checking {self.name}") as advance:
-            for row, problem in enumerate(in_order(self._problem, range(len(self)), threads=None)):
-                if problem is not None:
-                    problems[row] = problem
-                advance()
-        return problems
+        results = in_order(self._problem, range(len(self)))
+        problems = with_bar(results, len(self), f"checking {self.name}")
+        return {row: problem for row, problem in enumerate(problems) if problem is not None}
 
     def readable(self, say: Callable[[str], None]) -> Self:
         """The pictures without the damaged ones, which ``say`` is told."""

@@ -50,7 +50,7 @@ class DataLayout:
     pictures: Callable[[Path], OwnPictures | None] = lambda _: None
 
 
-def accepted() -> str:
+def _accepted() -> str:
     """What ``--data`` takes, in words."""
     layouts = "".join(f"{layout.name}, " for layout in data_layouts())
     return (
@@ -95,7 +95,7 @@ def list_whole(
     if isinstance(options, FloraOptions):
         listing = list_flora(options)
     elif not base:
-        raise DataError(f"the data source is empty; --data takes {accepted()}")
+        raise DataError(f"the data source is empty; --data takes {_accepted()}")
     else:
         listing = _list_path(Path(base), base, options.listed(names))
     if options.labels is not None:
@@ -122,10 +122,10 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
         raise DataError(f"{source} holds no folder train, val or test; {_remedy(path, source)}")
     if path.exists():
         raise DataError(
-            f"{source} is neither a .csv nor a .parquet file; --data takes {accepted()}"
+            f"{source} is neither a .csv nor a .parquet file; --data takes {_accepted()}"
         )
     near = did_you_mean([*nearest(source, ["flora"]), *nearest_paths(path)])
-    remedy = near or f"; --data takes {accepted()}"
+    remedy = near or f"; --data takes {_accepted()}"
     raise DataError(f"no such file or folder: {source}{remedy}")
 
 
@@ -139,7 +139,7 @@ def _remedy(path: Path, source: str) -> str:
         )
     if any(Path(name).suffix.lower() in SUFFIXES for name in others):
         return "sort its photos into one folder for each species, and name the folder of these"
-    return f"--data takes {accepted()}"
+    return f"--data takes {_accepted()}"
 
 
 def own_pictures(source: str) -> OwnPictures | None:

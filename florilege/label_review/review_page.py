@@ -7,7 +7,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -20,7 +19,7 @@ from florilege.data.records import Split
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import ImageError, plain_jpeg
 from florilege.page_files import with_parts
-from florilege.terminal import progress
+from florilege.terminal import with_bar
 
 _SIDE: Final = 480  # pixels of the longer side: flowers are told apart, and 200 photos take 8 MB
 _QUALITY: Final = 70
@@ -116,10 +115,7 @@ def _class(info: ClassInfo) -> dict[str, Any]:
 
 def _pictures(photos: Split) -> Iterable[dict[str, str]]:
     results = in_order(partial(_picture, photos), range(len(photos)))
-    with closing(results), progress(len(photos), "thumbnails") as advance:
-        for picture in results:
-            yield picture
-            advance()
+    return with_bar(results, len(photos), "thumbnails")
 
 
 def _picture(photos: Split, row: int) -> dict[str, str]:

@@ -9,7 +9,6 @@ import json
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from florilege.cores import in_order
 from florilege.errors import BundleError, DataError, first
 from florilege.models.classes import ClassTable, Thumbnail
 from florilege.models.images import plain_jpeg
-from florilege.terminal import progress
+from florilege.terminal import with_bar
 
 THUMBNAIL_SIDE: Final = 192  # maximum pixels of the longer side
 # 6.4 KiB per photo at 192 pixels; 256 pixels at quality 80 take twice as much
@@ -36,10 +35,7 @@ def _jpegs(
 ) -> Iterator[bytes | str]:
     """For each picture file an upright JPEG without metadata, or what is wrong with it."""
     read = partial(_jpeg_or_fault, side=side, quality=quality)
-    with closing(in_order(read, paths)) as results, progress(len(paths), activity) as advance:
-        for result in results:
-            yield result
-            advance()
+    return with_bar(in_order(read, paths), len(paths), activity)
 
 
 def _jpeg_or_fault(path: Path, *, side: int, quality: int) -> bytes | str:

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from florilege.calibration.certificate import Reason
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.rules import RuleName
+from florilege.calibration.sets import Guarantee
 from florilege.models.occurrences import PlaceKind
 
 Verdict = Literal["accepted", "suspect", "rejected", "not_judged"]

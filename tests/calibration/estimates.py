@@ -1,10 +1,10 @@
 """Figures that a test knows to be there."""
 
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
-from florilege.calibration.record.operating_point import Estimate, OperatingPoint
+from florilege.calibration.record.operating_point import OperatingPoint, _Estimate
 
 
-def hits_of(point: OperatingPoint) -> Estimate:
+def hits_of(point: OperatingPoint) -> _Estimate:
     """The measured hit rate."""
     hits = point.estimates["hit_rate"]
     assert hits is not None

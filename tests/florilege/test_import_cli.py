@@ -66,7 +66,7 @@ def test_a_graph_becomes_a_bundle_that_answers_like_it_and_says_where_it_came_fr
     result = _call(*words)
     assert result.exit_code == 0, result.output
     assert "the softmax of the logits `raw`" in " ".join(result.stdout.split())
-    assert f"florilege calibrate {tmp_path / 'bundle'} --data DATA" in result.stdout
+    assert f"florilege calibrate {tmp_path / 'bundle'} --data DATA" in result.stderr
     bundle = open_bundle(tmp_path / "bundle")
     assert bundle.classes.ids == ("b", "a", "c")  # the order of the rows
     assert [info.scientific_name for info in bundle.classes] == ["Rosa canina", "Acer rubrum", "c"]

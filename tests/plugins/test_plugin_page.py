@@ -80,10 +80,10 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         monkeypatch.setitem(sys.modules, "their_plugin", module)
         entry = EntryPoint("theirs", "their_plugin", hooks.GROUP)
         monkeypatch.setattr(hooks, "entry_points", lambda group: [entry])
-        hooks.plugins.cache_clear()
+        hooks._plugins.cache_clear()
 
     yield install
-    hooks.plugins.cache_clear()
+    hooks._plugins.cache_clear()
 
 
 def module_with(**functions: Any) -> ModuleType:
@@ -95,13 +95,13 @@ def module_with(**functions: Any) -> ModuleType:
 def test_a_plugin_that_cannot_be_loaded_is_named(installed: Any) -> None:
     installed(None)
     with pytest.raises(UsageError, match=r"the plugin theirs of .* cannot be loaded: .*remove it"):
-        hooks.plugins()
+        hooks._plugins()
 
 
 def test_a_hook_that_there_is_not_is_an_error(installed: Any) -> None:
     installed(module_with(output_format=lambda: {}))
     with pytest.raises(UsageError, match=r"theirs.*output_format"):
-        hooks.plugins()
+        hooks._plugins()
 
 
 def test_two_plugins_with_one_name_are_an_error(installed: Any) -> None:

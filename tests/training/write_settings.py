@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from florilege.settings import allowed_values, fields_of
+from florilege.settings import _allowed_values, fields_of
 from florilege.training.config import DEFAULT_LOSS, TrainConfig
 from florilege.training.losses import LOSSES
 
@@ -20,7 +20,7 @@ def table() -> str:
     """One row for each setting: name, default, what it takes, meaning."""
     lines = ["| setting | default | takes | meaning |", "|---|---|---|---|"]
     for name, field in fields_of(TrainConfig).items():
-        takes, meaning = allowed_values(field), " ".join(field["description"].split())
+        takes, meaning = _allowed_values(field), " ".join(field["description"].split())
         lines.append(f"| `{name}` | {_default(name, field)} | {takes} | {meaning} |")
     return "\n".join(lines) + "\n"
 

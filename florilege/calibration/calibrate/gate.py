@@ -68,7 +68,7 @@ class Gate(BaseModel):
             content = yaml.safe_load(Path(path).read_text())
             return cls(**({} if content is None else content))
         except ValidationError as error:
-            raise UsageError(f"gate file {path}: {complaint(error, cls, {})}") from error
+            raise UsageError(f"gate file {path}: {complaint(error, cls)}") from error
         except TypeError as error:
             fields = ", ".join(cls.model_fields)
             raise UsageError(f"gate file {path}: must be a mapping with any of {fields}") from error

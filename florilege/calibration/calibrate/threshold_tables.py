@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.score_sources import Source
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import score_interval
 from florilege.calibration.record import (
     ByClass,
@@ -23,7 +22,7 @@ from florilege.calibration.record import (
 )
 from florilege.calibration.rules import RULES, ScoreSummary, class_weights
 from florilege.calibration.scores import ScoreKind
-from florilege.calibration.sets import Bools, Floats, Ints, SetRule, size_bounds
+from florilege.calibration.sets import Bools, Floats, Guarantee, Ints, SetRule, size_bounds
 from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.threshold import next_above
 from florilege.errors import DataError

@@ -20,8 +20,8 @@ app = typer.Typer(
 )
 
 
-@app.command()
-def inspect(bundle: BundlePath, as_json: AsJson = False) -> None:
+@app.command("inspect")
+def _inspect_command(bundle: BundlePath, as_json: AsJson = False) -> None:
     """Print the content of a bundle: classes, heads, calibrated K, origin and files."""
     _begin(f"{bundle}: reading its files and checking their hashes", as_json)
     opened = open_bundle(bundle)
@@ -31,8 +31,8 @@ def inspect(bundle: BundlePath, as_json: AsJson = False) -> None:
     show(content, _card_lines(content), as_json=as_json, then=[then])
 
 
-@app.command()
-def verify(bundle: BundlePath, as_json: AsJson = False) -> None:
+@app.command("verify")
+def _verify_command(bundle: BundlePath, as_json: AsJson = False) -> None:
     """Check the hash of every file and that the bundle opens; the exit code is 4 if it fails."""
     _begin(f"{bundle}: checking the hash of every file", as_json)
     content = verification(bundle)
@@ -46,8 +46,8 @@ def verify(bundle: BundlePath, as_json: AsJson = False) -> None:
         raise BundleError("; ".join(filter(None, faults)))
 
 
-@app.command()
-def diff(
+@app.command("diff")
+def _diff_command(
     a: Annotated[Path, typer.Argument(metavar="A", help="The older bundle.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The newer bundle.")],
     as_json: AsJson = False,
@@ -64,8 +64,8 @@ def _data_of(bundle: Bundle) -> str:
     return str(bundle.read_object(PROVENANCE).get("data", "DATA"))
 
 
-@app.command()
-def set_names(
+@app.command("set-names")
+def _set_names_command(
     bundle: BundlePath,
     file: Annotated[Path, typer.Argument(metavar="CLASSES_CSV", help="A row for each class.")],
     as_json: AsJson = False,
@@ -81,8 +81,8 @@ def set_names(
     show(content, _names_lines(content), as_json=as_json, then=[("serve", bundle)])
 
 
-@app.command()
-def set_thumbnails(
+@app.command("set-thumbnails")
+def _set_thumbnails_command(
     bundle: BundlePath,
     file: Annotated[Path, typer.Argument(metavar="PICTURES_CSV", help="A row for each picture.")],
     most: Annotated[int, typer.Option(min=1, max=MOST, help="Pictures of a class.")] = MOST,

@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audit:
+class _Audit:
     """The hit rate of a labelled sample."""
 
     rows: int  # labelled requests
@@ -45,7 +45,7 @@ class AuditReport:
     So have rejected photos, whose set is empty.
     """
 
-    audits: dict[str, Audit]
+    audits: dict[str, _Audit]
     other_calibrations: int  # rows left out because another calibration answered them
     damaged: int  # lines left out because they are torn or not a JSON object
 
@@ -89,7 +89,7 @@ def audit_file(path: str | Path, *, calibration_id: str | None = None) -> AuditR
     return AuditReport(audits=labelled, other_calibrations=others, damaged=damaged)
 
 
-def _audit(feedback: Sequence[Row], *, level: float = 0.95) -> Audit | None:
+def _audit(feedback: Sequence[Row], *, level: float = 0.95) -> _Audit | None:
     """The hit rate of some requests; None if none of them is labelled.
 
     ValueError if a row lacks ``class_id`` or ``set``.
@@ -104,7 +104,7 @@ def _audit(feedback: Sequence[Row], *, level: float = 0.95) -> Audit | None:
             skipped += 1
             continue
         rows, hits = rows + 1, hits + (row["class_id"] in row["set"])
-    return Audit(
+    return _Audit(
         rows=rows,
         hits=hits,
         skipped=skipped,

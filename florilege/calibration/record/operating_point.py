@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.certificate import Certificate, Evidence, certificate
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import Z95, mean_interval, wilson
 from florilege.calibration.record.measurement import size_bins
 from florilege.calibration.record.schema import Counts, Origin, Table
 from florilege.calibration.record.statement import statement
 from florilege.calibration.rules import RULES, LabelNoise
-from florilege.calibration.sets import Floats, SetRule, size_bounds
+from florilege.calibration.sets import Floats, Guarantee, SetRule, size_bounds
 from florilege.calibration.view import Setting
 
 Verb = Literal["calibrate", "evaluate"]
@@ -165,7 +164,7 @@ class NotCalibrated(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class _Estimate:
     """A measured figure with its 95 % interval and where it was measured.
 
     ``selection_split`` says whether some of the photos also trained or chose the network or head;
@@ -247,7 +246,7 @@ class OperatingPoint(SetRule):
         return "level" if self.k is None else "k", self.counts.value
 
     @cached_property
-    def estimates(self) -> dict[str, Estimate | None]:
+    def estimates(self) -> dict[str, _Estimate | None]:
         """The figures of an answer by name; None for those not measured."""
         row = self.row
         return {
@@ -255,7 +254,7 @@ class OperatingPoint(SetRule):
             "hit_rate": self._estimate(row.hit_rate, row.hit_low, row.hit_high, self.rows),
         }
 
-    def hit_rate_at_size(self, size: int) -> Estimate | None:
+    def hit_rate_at_size(self, size: int) -> _Estimate | None:
         """How often sets of about this size held the true class; None where there was none.
 
         Sets of 9 classes and more share a bin with sizes up to half larger. The interval
@@ -275,11 +274,11 @@ class OperatingPoint(SetRule):
 
     def _estimate(
         self, value: float | None, low: float | None, high: float | None, rows: int
-    ) -> Estimate | None:
+    ) -> _Estimate | None:
         if value is None or low is None or high is None:
             return None
         measured = self.measured
-        return Estimate(
+        return _Estimate(
             value=value,
             ci95=(low, high),
             split=measured.split,

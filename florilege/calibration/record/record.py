@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from florilege.calibration.certificate import Evidence
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.measurement import ShotGroup
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint, hit_rate
 from florilege.calibration.record.schema import (
@@ -32,7 +31,7 @@ from florilege.calibration.record.schema import (
 from florilege.calibration.rejection.rejection_rule import RejectionRule
 from florilege.calibration.rules import RULES, class_prior, class_weights, usual_guarantee
 from florilege.calibration.scores import Distribution, ScoreKind
-from florilege.calibration.sets import Floats
+from florilege.calibration.sets import Floats, Guarantee
 from florilege.calibration.view import PLAIN, Scoring, Setting, View
 
 PREFERRED_K = 3.0

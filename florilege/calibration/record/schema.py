@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.photo_groups import MadeFrom
 from florilege.calibration.rules import RULES, LabelNoise
-from florilege.calibration.sets import Floats
+from florilege.calibration.sets import Floats, Guarantee
 from florilege.calibration.view import Scoring, View
 from florilege.errors import BundleError
 from florilege.models.class_lists import RegionList

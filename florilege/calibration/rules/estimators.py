@@ -22,9 +22,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.rules.rules import MACRO_WEIGHT, RULES, calibrate
-from florilege.calibration.sets import SetRule, as_labels, as_scores
+from florilege.calibration.sets import Guarantee, SetRule, as_labels, as_scores
 from florilege.calibration.threshold import RealNumber
 from florilege.files import write_atomic
 

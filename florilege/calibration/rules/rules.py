@@ -15,10 +15,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from florilege.calibration.guarantees import DEFAULT_MAX_SIZE, Guarantee
+from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
 from florilege.calibration.metrics import check_k
 from florilege.calibration.rules.score_summary import ScoreSummary
-from florilege.calibration.sets import Floats, SetRule, as_counts, as_labels, as_scores
+from florilege.calibration.sets import Floats, Guarantee, SetRule, as_counts, as_labels, as_scores
 from florilege.calibration.threshold import RealNumber
 
 MACRO_WEIGHT = 0.5

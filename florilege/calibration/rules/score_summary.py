@@ -16,12 +16,13 @@ from florilege.calibration.conformal import (
     pac_rank,
     true_score_quantile,
 )
-from florilege.calibration.guarantees import BestOfRows, Guarantee
+from florilege.calibration.guarantees import BestOfRows
 from florilege.calibration.rules.label_noise import NoisyCoverage, NoisyLabels
 from florilege.calibration.selection import TopScores
 from florilege.calibration.sets import (
     FloatArray,
     Floats,
+    Guarantee,
     SetRule,
     as_labels,
     as_scores,

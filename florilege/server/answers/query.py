@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, FailFast, Field
 
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.rules import RULES, RuleName
+from florilege.calibration.sets import Guarantee
 from florilege.server.schemas import RequestModel
 from florilege.settings import Flag
 

@@ -6,9 +6,9 @@ from typing import get_args
 
 from pydantic import Field
 
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record import CalibrationRecord, OperatingPoint, Selection
 from florilege.calibration.rules import RuleName
+from florilege.calibration.sets import Guarantee
 from florilege.calibration.view import Setting, View
 from florilege.models.images import ACCEPTED
 from florilege.models.occurrences import PlaceKind

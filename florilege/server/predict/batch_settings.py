@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from florilege.hooks import output_formats
 from florilege.models.runtime import RuntimeName
@@ -28,15 +27,19 @@ FOLDER = "folder"  # the value of `group_by` for photos in the same folder
 
 def _format(name: str) -> str:
     if name not in _FORMATS:
-        choices = {"names": ", ".join(_FORMATS), "expected": ", ".join(map(repr, _FORMATS))}
-        raise PydanticCustomError("format", "choose one of {names}", choices)
+        raise ValueError(f"choose one of {', '.join(_FORMATS)}")
     return name
 
 
 class BatchSettings(FlagSettings):
     """Settings of one `predict`; each is a flag."""
 
-    format: Annotated[str | None, AfterValidator(_format), Flag(metavar="|".join(_FORMATS))] = None
+    format: Annotated[
+        str | None,
+        AfterValidator(_format),
+        WithJsonSchema({"enum": [*_FORMATS]}),  # to suggest one
+        Flag(metavar="|".join(_FORMATS)),
+    ] = None
     """Output format; by default the one that --out ends with, else a table."""
     output: Annotated[Path | None, Flag(name="--out", short="-o")] = None
     """File to write instead of stdout; it appears when it is complete."""

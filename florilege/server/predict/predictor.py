@@ -9,8 +9,8 @@ from typing import Any, Final, Literal, Self, TypedDict, TypeVar, Unpack, overlo
 
 from pydantic import ValidationError
 
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.rules import RuleName
+from florilege.calibration.sets import Guarantee
 from florilege.cores import in_order
 from florilege.errors import DataError, UsageError
 from florilege.models.session import Outputs
@@ -240,7 +240,7 @@ class Predictor:
         try:
             return self._pipeline.plan(IdentifyQuery.model_validate(query))
         except ValidationError as error:
-            raise UsageError(complaint(error, IdentifyQuery, {})) from error
+            raise UsageError(complaint(error, IdentifyQuery)) from error
         except Problem as problem:
             raise UsageError(problem.advice) from problem
 

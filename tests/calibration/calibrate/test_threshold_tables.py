@@ -17,14 +17,14 @@ from florilege.calibration.calibrate.threshold_tables import (
     measured_row,
     tabulate,
 )
-from florilege.calibration.guarantees import THRESHOLDS, BestOfRows, Guarantee, _means_are_below
+from florilege.calibration.guarantees import THRESHOLDS, BestOfRows, _means_are_below
 from florilege.calibration.record.measurement import Measurement
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Thresholds
 from florilege.calibration.rules import RULES, calibrate
 from florilege.calibration.scores import scores
-from florilege.calibration.sets import Bools, Floats, Ints, SetRule
+from florilege.calibration.sets import Bools, Floats, Guarantee, Ints, SetRule
 from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import PLAIN, Scoring, Setting, View
 from florilege.errors import BundleError

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from florilege.calibration.commands.bundle_cli import app
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.schema import Counts, Table, Thresholds
+from florilege.calibration.sets import Guarantee
 from florilege.calibration.view import PLAIN, View
 from florilege.errors import BundleError, DataError
 from florilege.models.bundle import open_bundle, replace_files

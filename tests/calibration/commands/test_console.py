@@ -9,8 +9,8 @@ import pytest
 
 from florilege import terminal
 from florilege.calibration.commands import console
-from florilege.calibration.comparison import Change, Comparison
-from florilege.calibration.monitoring.audit import Audit, AuditReport
+from florilege.calibration.comparison import Comparison, _Change
+from florilege.calibration.monitoring.audit import AuditReport, _Audit
 from florilege.calibration.rules import RULES
 from florilege.calibration.view import PLAIN, View
 from florilege.terminal import Titled, print_table
@@ -113,8 +113,8 @@ def test_a_calibration_shows_average_k_and_on_request_all(
 def test_a_comparison_shows_average_k_and_on_request_all(
     all_rules: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    size = Change(old=1046.2, new=9.99962, difference=-1036.2, ci95=(-1040.0, -1030.0))
-    hits = Change(old=0.901, new=0.8, difference=-0.101, ci95=(-0.2, 0.001))
+    size = _Change(old=1046.2, new=9.99962, difference=-1036.2, ci95=(-1040.0, -1030.0))
+    hits = _Change(old=0.901, new=0.8, difference=-0.101, ci95=(-0.2, 0.001))
     rows = [
         Comparison(rule=rule, rows=9, hit_rate=hits, size=size, gained=1, lost=1, p_value=1.0)
         for rule in ("average_k k=2.5", "balanced_average_k k=10", "balanced_coverage coverage=0.9")
@@ -131,7 +131,7 @@ def test_a_comparison_shows_average_k_and_on_request_all(
 
 def test_an_audit_breaks_long_names_between_words(capsys: pytest.CaptureFixture[str]) -> None:
     many, bounds = 1_000_000, (0.1, 1.0)
-    audit = Audit(
+    audit = _Audit(
         rows=many, skipped=many, hits=1, hit_rate=0.5, level=0.95, fixed=bounds, anytime=bounds
     )
     name = "balanced_coverage coverage=0.95 guarantee=probability, 3 photos, rejected"

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from florilege.calibration.drift import (
     CLEAR_AFTER,
-    Alarm,
     Expected,
     Monitor,
+    _Alarm,
     expected_of,
 )
 from florilege.calibration.rules import calibrate
@@ -96,7 +96,7 @@ def usual() -> Usual:
     return expected_from(photos.best, photos.energy, photos.scores)
 
 
-def fed(monitor: Monitor, photos: Photos, lambda_val: float) -> list[Alarm]:
+def fed(monitor: Monitor, photos: Photos, lambda_val: float) -> list[_Alarm]:
     return monitor.update(photos.sizes(lambda_val), photos.best, photos.energy)
 
 
@@ -291,7 +291,7 @@ def test_alarms_that_come_and_go_do_not_depend_on_batches_or_restarts(usual: Usu
         False, True, False, True,
     ]  # fmt: skip
     for step in (7, 1000):
-        parts, monitor = list[Alarm](), Monitor(expected)
+        parts, monitor = list[_Alarm](), Monitor(expected)
         for at in range(0, len(sizes), step):
             part = slice(at, at + step)
             alarms = monitor.update(sizes[part], best[part], energy[part])

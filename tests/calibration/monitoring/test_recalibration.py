@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.drift import Monitor, expected_of
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.monitoring.recalibration import FEWEST_REQUESTS, recalibrate_bundle
 from florilege.calibration.monitoring.score_log import Scorer
 from florilege.calibration.record.operating_point import NotCalibrated
@@ -19,6 +18,7 @@ from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
+from florilege.calibration.sets import Guarantee
 from florilege.calibration.view import PLAIN, View
 from florilege.errors import DataError
 from florilege.models.bundle import PREPROCESS, Bundle, open_bundle, replace_files

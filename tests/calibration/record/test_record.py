@@ -16,7 +16,6 @@ from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.certificate import Reason
 from florilege.calibration.comparison import choose, interval_of_best
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import least_coverage, wilson
 from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.record import CalibrationRecord, _nearest_points
@@ -30,6 +29,7 @@ from florilege.calibration.record.statement import PHRASES, statement
 from florilege.calibration.rules import RULES, RuleSpec, calibrate
 from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.scores import SCORE_KINDS, scores
+from florilege.calibration.sets import Guarantee
 from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import PLAIN, Setting, View
 from florilege.errors import BundleError
