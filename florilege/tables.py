@@ -206,13 +206,20 @@ def _pyarrow(path: Path) -> Any:
 
 
 @contextmanager
-def written_table(out: Path) -> Iterator[None]:
-    """Refuse an ``out`` with another suffix; report a failure to write it inside the block."""
-    if out.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"--out must end in .csv or .parquet, got {out}")
+def written_file(out: Path) -> Iterator[None]:
+    """Report a failure to write a file, all or nothing, inside the block."""
     try:
         yield
     except OSError as error:
         raise DataError(
             f"{out} cannot be written: {error.strerror or error}; an existing file is unchanged"
         ) from error
+
+
+@contextmanager
+def written_table(out: Path) -> Iterator[None]:
+    """Refuse an ``out`` with another suffix; report a failure to write it inside the block."""
+    if out.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"--out must end in .csv or .parquet, got {out}")
+    with written_file(out):
+        yield

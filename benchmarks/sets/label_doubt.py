@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from benchmarks.sets.decays import Labels, measured, solve
 from benchmarks.sets.head_methods import Bench, joined
 from florilege.data.options import TrainingOptions, with_options
+from florilege.data.pool import pool_of
 from florilege.data.records import Listing, assemble
 from florilege.data.sources import list_source
-from florilege.label_review.photo_order import ReviewedModel, label_probabilities, pool_of, rank
+from florilege.label_review.photo_order import ReviewedModel, label_probabilities, rank
 
 PARTS = 5
 

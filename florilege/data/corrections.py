@@ -5,15 +5,16 @@ of corrections may also have a row ``path,class_id`` for each photo.
 """
 
 import os
+import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from florilege.data.records import SPLITS, Dataset, Listing, refuse
 from florilege.errors import DataError, count_of, first
-from florilege.models.classes import plain_id
+from florilege.models.classes import ClassTable, plain_id
 from florilege.tables import Table, demand_columns, read_numbered_table
 
 CONFIRMED: Final = "confirmed"
@@ -49,7 +50,7 @@ def is_review(table: Table) -> bool:
     return {"photo", "answer", "corrected"} <= table.keys()
 
 
-def read_answers(path: Path) -> list[ReviewAnswer]:
+def _read_answers(path: Path) -> list[ReviewAnswer]:
     """The answers of a file, in order; where nobody is named, ``by`` is the name of the file.
 
     Raises:
@@ -106,41 +107,106 @@ def with_corrections(listing: Listing, path: Path) -> Listing:
 
     Raises:
         DataError: The file cannot be read, has other columns or no rows; or names a photo or a
-            class that the data lack, or a photo twice with different answers.
+            class that the data lack, or a photo twice with different answers; or it would change a
+            label other than the one that was reviewed.
     """
-    answers = with_own_names(path, listing, _read(path))
-    corrections = [answer for answer in answers if answer.answer == CORRECTED]
-    ids = listing.class_table().ids_of({correction.corrected for correction in corrections})
-    unknown = [correction for correction in corrections if correction.corrected not in ids]
-    classes = first(list(dict.fromkeys(correction.corrected for correction in unknown)))
-    fault = f"{count_of(len(unknown), 'row')} with class ids that {listing.source} lacks"
-    refuse_lines(path, f"{fault} ({classes})", unknown, "; name a class of the data")
+    labels = {
+        photo: class_id
+        for records in listing.splits.values()
+        for photo, class_id in zip(records.names, records.class_ids, strict=True)
+    }
+    before = _read(path)
+    answers = _about_labels(labels, listing.class_table(), listing.source, path, before)
     _refuse_clashes(path, answers)
-    class_of = {correction.photo: ids[correction.corrected] for correction in corrections}
+    others = [
+        answer
+        for answer, reviewed in zip(answers, before, strict=True)
+        if answer.answer == CORRECTED and reviewed.label not in ("", plain_id(answer.label))
+    ]
+    remedy = "; `florilege data review --merge` makes a file for the labels of now"
+    fault = f"{count_of(len(others), 'photo')} with another label now than was reviewed"
+    refuse_lines(path, fault, others, remedy)
+    class_of = {answer.photo: answer.corrected for answer in answers if answer.corrected}
     splits, changed = {}, {}
     for name in filter(listing.splits.__contains__, SPLITS):
         records = listing.splits[name]
         pairs = [*zip(records.names, records.class_ids, strict=True)]
         class_ids = [class_of.get(photo, before) for photo, before in pairs]
         splits[name] = replace(records, class_ids=class_ids)
-        changed[name] = sorted(dict({*pairs} - {*zip(records.names, class_ids, strict=True)}))
+        changed[name] = sorted(set(class_of).intersection(records.names))
     return replace(listing, splits=splits, corrected=changed)
 
 
-def with_own_names(
-    path: Path, data: Listing | Dataset, answers: Sequence[ReviewAnswer]
-) -> list[ReviewAnswer]:
-    """The answers of a file with the photos' names in the data, ``a.jpg`` for ``./a.jpg``.
+def answers_about(data: Dataset, path: Path) -> list[ReviewAnswer]:
+    """What the answers of a review, a file, say of the labels that data have now.
 
-    Raises `DataError` if the data lack a photo.
+    An answer confirms a label if it names its class, whatever label was shown, else it corrects it.
+
+    Raises:
+        DataError: The file cannot be read, lacks a column or has no rows; or the data lack a photo
+            or a class.
     """
-    names = {name for split in data.splits.values() for name in split.names}
-    plain = {answer.photo: os.path.normpath(answer.photo) for answer in answers}
-    photos = {photo: photo if photo in names else other for photo, other in plain.items()}
-    unknown = [answer for answer in answers if photos[answer.photo] not in names]
-    fault = f"{count_of(len(unknown), 'photo')} that {data.source} lacks"
+    ids = data.classes.ids
+    labels = {
+        photo: ids[label]
+        for split in data.splits.values()
+        for photo, label in zip(split.names, split.labels.tolist(), strict=True)
+    }
+    return _about_labels(labels, data.classes, data.source, path, _read_answers(path))
+
+
+def _about_labels(
+    labels: Mapping[str, str],
+    classes: ClassTable,
+    source: str,
+    path: Path,
+    answers: Sequence[ReviewAnswer],
+) -> list[ReviewAnswer]:
+    """The answers of a file about the label of each photo of the data, and their classes."""
+    name_of = own_names(labels)
+    unknown = [answer for answer in answers if name_of(answer.photo) is None]
+    fault = f"{count_of(len(unknown), 'photo')} that {source} lacks"
     refuse_lines(path, fault, unknown, "; paths are relative to the data, as in a manifest")
-    return [replace(answer, photo=photos[answer.photo]) for answer in answers]
+    ids = _known_classes(path, source, classes, answers)
+    photos = [name_of(answer.photo) or "" for answer in answers]
+    return [
+        _about(answer, photo, labels[photo], ids.get(answer.class_id or ""))
+        for answer, photo in zip(answers, photos, strict=True)
+    ]
+
+
+def _known_classes(
+    path: Path, source: str, classes: ClassTable, answers: Sequence[ReviewAnswer]
+) -> dict[str, str]:
+    """The class id that each name in the answers means; refused if there is none."""
+    ids = classes.ids_of({answer.class_id or "" for answer in answers})
+    listed = {None, *ids}
+    unknown = [answer for answer in answers if answer.class_id not in listed]
+    names = first(list(dict.fromkeys(answer.class_id or "" for answer in unknown)))
+    fault = f"{count_of(len(unknown), 'row')} with class ids that {source} lacks ({names})"
+    refuse_lines(path, fault, unknown, "; name a class of the data")
+    return ids
+
+
+def _about(answer: ReviewAnswer, photo: str, label: str, class_id: str | None) -> ReviewAnswer:
+    """What an answer that names a class, or none, says of a label."""
+    wrong = class_id not in (None, label)
+    word = UNDECIDED if class_id is None else CORRECTED if wrong else CONFIRMED
+    corrected = (class_id or "") if wrong else ""
+    return replace(answer, photo=photo, label=label, answer=word, corrected=corrected)
+
+
+def own_names(names: Collection[str]) -> Callable[[str], str | None]:
+    """What the data call a photo of a file, ``a.jpg`` for ``./a.jpg``; None if they lack it.
+
+    A Mac stores accents as characters of their own.
+    """
+    plain = {_plain(name): name for name in names}
+    return lambda photo: photo if photo in names else plain.get(_plain(photo))
+
+
+def _plain(photo: str) -> str:
+    return unicodedata.normalize("NFC", os.path.normpath(photo))
 
 
 def _read(path: Path) -> list[ReviewAnswer]:
@@ -158,11 +224,11 @@ def _read(path: Path) -> list[ReviewAnswer]:
 
 
 def _refuse_clashes(path: Path, answers: Sequence[ReviewAnswer]) -> None:
-    """Refuse a photo that is confirmed and corrected, or corrected to several classes."""
+    """Refuse a photo that several classes are named for."""
     classes_of = defaultdict[str, set[str]](set)
     for answer in answers:
-        if answer.answer != UNDECIDED:
-            classes_of[answer.photo].add(answer.corrected)
+        if answer.class_id is not None:
+            classes_of[answer.photo].add(answer.class_id)
     clashes = [answer for answer in answers if len(classes_of[answer.photo]) > 1]
     photos = count_of(len({answer.photo for answer in clashes}), "photo")
     remedy = "; `florilege data review --merge` shows what is open"

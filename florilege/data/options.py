@@ -130,6 +130,22 @@ def add_options(source: str, options: str) -> str:
     return f"{source}{',' if has_options else ':'}{','.join(added)}" if added else source
 
 
+def without_option(source: str, name: str) -> str:
+    """A source without one of its options.
+
+    Example:
+        >>> without_option("photos.csv:labels=review.csv,noise=0.2", "labels")
+        'photos.csv:noise=0.2'
+        >>> without_option("photos.csv:labels=review.csv", "labels")
+        'photos.csv'
+    """
+    if not _has_options(source):
+        return source
+    base, _, tail = source.rpartition(":")
+    others = [option for option in tail.split(",") if _name(option) != name]
+    return f"{base}:{','.join(others)}" if others else base
+
+
 def _name(option: str) -> str:
     return option.partition("=")[0].strip()
 

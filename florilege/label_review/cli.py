@@ -1,7 +1,6 @@
 """`florilege data`: the verbs of `florilege.data.cli`, and ``review``, which may need a network."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -9,18 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from florilege.data.cli import app as data_app
-from florilege.data.corrections import RANDOM, read_answers, with_own_names
-from florilege.data.records import SPLITS, split_name
+from florilege.data.corrections import RANDOM, answers_about
+from florilege.data.options import add_options, without_option
+from florilege.data.pool import Pool, pool_of
+from florilege.data.records import SPLITS, Dataset, split_name
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError, UsageError, count_of
 from florilege.files import write_atomic
-from florilege.tables import SUFFIXES, write_table
+from florilege.tables import SUFFIXES, write_table, written_file
 from florilege.terminal import conclude, print_json, printable, warn
 
 if TYPE_CHECKING:  # these import the network's runtime, which the other verbs do not need
-    from florilege.data.records import Dataset
     from florilege.label_review.consensus import Summary, Verdict
-    from florilege.label_review.photo_order import Pool, Ranking, ReviewedModel
+    from florilege.label_review.photo_order import Ranking, ReviewedModel
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,8 +40,8 @@ _MOST_OPEN = 20  # open photos that are listed; --json lists all
 class _Review:
     """What the verb was asked for."""
 
-    dataset: "Dataset"
-    pool: "Pool"
+    dataset: Dataset
+    pool: Pool
     sample: int
     order: Order
     seed: int
@@ -95,11 +95,12 @@ def _review_command(
     The page holds the photos, works offline, and saves a CSV that --data DATA:labels=CSV takes.
     """
     from florilege.label_review.consensus import merged_table, verdicts_of
-    from florilege.label_review.photo_order import ReviewedModel, pool_of
 
     paths = files or []
     _check_files(paths, summing=answers, merging=merge)
     _check_out(paths, out, merging=merge)
+    if merge:  # the file stands alone: it says what is wrong with labels that no file corrected
+        source = without_option(source, "labels")
     dataset = open_dataset(source)
     review = _Review(
         dataset=dataset,
@@ -107,10 +108,10 @@ def _review_command(
         sample=sample,
         order=order,
         seed=seed,
-        model=None if model is None else ReviewedModel.open(model),
+        model=_opened(model),
     )
-    verdicts = verdicts_of(with_own_names(path, dataset, read_answers(path)) for path in paths)
-    report = dict[str, object]()
+    verdicts = verdicts_of(answers_about(dataset, path) for path in paths)
+    report, photos = dict[str, object](), None
     if paths:
         sums = _summary(review, verdicts)
         report |= sums.figures()
@@ -118,15 +119,21 @@ def _review_command(
             _print_summary(sums)
     if out is not None:
         if merge:
-            with _writing(out):
+            with written_file(out):
                 write_table(out, merged_table(verdicts.values()))
         else:
-            report["photos_on_page"] = _write_page(review, verdicts, out)
+            report["photos_on_page"] = photos = _write_page(review, verdicts, out)
         report["out"] = str(out)
     if as_json:
         print_json(report)
     elif out is not None:
-        _conclude(review, out, report)
+        _conclude(review, out, photos)
+
+
+def _opened(model: str | None) -> "ReviewedModel | None":
+    from florilege.label_review.photo_order import ReviewedModel
+
+    return None if model is None else ReviewedModel.open(model)
 
 
 def _check_files(paths: Sequence[Path], *, summing: bool, merging: bool) -> None:
@@ -154,11 +161,10 @@ def _splits(text: str) -> list[str]:
 
 def _summary(review: _Review, verdicts: Mapping[str, "Verdict"]) -> "Summary":
     from florilege.label_review.consensus import summary
-    from florilege.label_review.photo_order import random_rows
+    from florilege.label_review.photo_order import plants_of, random_rows
 
-    rows = random_rows(review.pool.names, review.seed)[: review.sample]
-    sample = review.pool.of(rows)
-    return summary(verdicts, sample.names, sample.plants)
+    sample = review.pool.of(random_rows(review.pool.names, review.seed)[: review.sample])
+    return summary(verdicts, sample.names, plants_of(sample))
 
 
 def _print_summary(sums: "Summary") -> None:
@@ -210,14 +216,14 @@ def _write_page(review: _Review, verdicts: Mapping[str, "Verdict"], out: Path) -
     )
     content = page.html().encode()
 
-    with _writing(out / _PAGE):
+    with written_file(out / _PAGE):
         out.mkdir(parents=True, exist_ok=True)
         write_atomic(out / _PAGE, content)
     return len(rows)
 
 
 def _sets(
-    pool: "Pool", model: "ReviewedModel | None", rows: Sequence[int]
+    pool: Pool, model: "ReviewedModel | None", rows: Sequence[int]
 ) -> Mapping[int, Sequence[str]]:
     from florilege.label_review.photo_order import sets_of
 
@@ -252,23 +258,14 @@ def _orders(
     return orders
 
 
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Report a failure to write inside the block."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror or error}") from error
-
-
-def _conclude(review: _Review, out: Path, report: Mapping[str, object]) -> None:
-    if "photos_on_page" in report:
-        photos = count_of(int(str(report["photos_on_page"])), "photo")
-        conclude(
-            f"{out / _PAGE}: {photos}; open it in a browser, answer, and save the CSV",
-            then=[("data", "review", review.dataset.source, "--answers", "CSV")],
-        )
-    else:
-        conclude(
-            f"{out}: merged", then=[("data", "check", f"{review.dataset.source}:labels={out}")]
-        )
+def _conclude(review: _Review, out: Path, photos: int | None) -> None:
+    source, splits = review.dataset.source, review.pool.name
+    if photos is None:
+        conclude(f"{out}: merged", then=[("data", "check", add_options(source, f"labels={out}"))])
+        return
+    sample = ("--split", splits, "--sample", str(review.sample), "--seed", str(review.seed))
+    page = f"{out / _PAGE}: {count_of(photos, 'photo')}"
+    conclude(
+        f"{page}; open it in a browser, answer, and save the CSV",
+        then=[("data", "review", source, *sample, "--answers", "CSV")],
+    )

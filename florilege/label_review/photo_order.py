@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +17,8 @@ from florilege.calibration.record.record_file import calibrated_runtimes, read_r
 from florilege.calibration.sets import Bools, Floats, Ints, Singles
 from florilege.calibration.view import PLAIN
 from florilege.data.options import fraction
-from florilege.data.records import Dataset, Split
-from florilege.errors import BundleError, DataError, UsageError
+from florilege.data.pool import Pool
+from florilege.errors import BundleError, DataError, UsageError, first
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.output_store import OutputStore, photo_id
 from florilege.models.runtime import Runtime
@@ -114,50 +113,9 @@ def _of_labels(logits: Floats, labels: Ints) -> Floats:
     return result
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pool(Split):
-    """The photos of several splits as one."""
-
-    splits: Sequence[str]  # the split of each photo
-
-    @property
-    def plants(self) -> Ints | None:
-        """The plant of each photo; None where the data name none."""
-        return None if self.observations is None else observation_numbers(self.observations)
-
-    def of(self, rows: Sequence[int]) -> "Pool":
-        """Some photos, in the given order."""
-        splits = [self.splits[row] for row in rows]
-        return self.select(rows, labels=self.labels[list(rows)], splits=splits)
-
-
-def _read(parts: Sequence[Split], row: int) -> bytes:
-    """A photo of several splits that follow each other."""
-    for part in parts:
-        if row < len(part):
-            return part.read(row)
-        row -= len(part)
-    raise IndexError(row)
-
-
-def pool_of(dataset: Dataset, names: Sequence[str]) -> Pool:
-    """The photos of the splits ``names``, in their order."""
-    parts = [dataset.split(name) for name in dict.fromkeys(names)]
-    return Pool(
-        name=",".join(part.name for part in parts),
-        labels=np.concatenate([part.labels for part in parts]),
-        names=[name for part in parts for name in part.names],
-        observations=_observations(parts),
-        read=partial(_read, parts),
-        splits=[part.name for part in parts for _ in range(len(part))],
-    )
-
-
-def _observations(parts: Sequence[Split]) -> list[str] | None:
-    if not any(part.observations for part in parts):
-        return None
-    # A photo of unknown plant, with an empty name, is a plant of its own.
-    return [name for part in parts for name in part.observations or [""] * len(part)]
+def plants_of(pool: Pool) -> Ints | None:
+    """The plant of each photo; None where the data name none."""
+    return None if pool.observations is None else observation_numbers(pool.observations)
 
 
 def random_rows(names: Sequence[str], seed: int) -> list[int]:
@@ -193,10 +151,15 @@ class ReviewedModel:
 
         Raises:
             BundleError: There is none, or it is damaged.
+            UsageError: The folder keeps the features of several networks.
         """
         path = Path(name)
-        if (path / "features.f32").is_file():
-            return cls(path, None, None)
+        stores = [*path.glob("features.f32"), *path.glob("*/features.f32")]
+        if len(stores) > 1:
+            networks = first(sorted(store.parent.name for store in stores))
+            raise UsageError(f"{path} keeps the features of several networks, name one: {networks}")
+        if stores:
+            return cls(stores[0].parent, None, None)
         bundle = open_bundle(bundle_folder(name))
         return cls(path, bundle, read_record(bundle) if calibrated_runtimes(bundle) else None)
 
@@ -219,7 +182,7 @@ def rank(pool: Pool, order: str, seed: int, model: ReviewedModel | None) -> Rank
         sets = sets_of(pool, model, rows)
         return Ranking(rows=sorted(rows, key=lambda row: -len(sets[row])), sets=sets)
     features, sets = _features(pool, model)
-    labels, plants = pool.labels, pool.plants
+    labels, plants = pool.labels, plants_of(pool)
     probabilities = label_probabilities(features, labels, plants=plants, seed=seed)
     # NaN, for which no other plant has the label, comes last.
     ranked = np.argsort(probabilities[rows], kind="stable")

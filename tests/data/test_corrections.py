@@ -67,6 +67,18 @@ def test_of_a_review_only_corrections_change_a_label(folder: Path) -> None:
     assert changes(folder, corrections(folder, HEAD, *lines)) == {VAL: "Rosa rugosa"}
 
 
+def test_an_answer_that_names_the_label_of_now_changes_nothing(folder: Path) -> None:
+    lines = [f"{VAL},Rosa rugosa,corrected,Rosa canina,ann,", f"{VAL},Rosa canina,confirmed,,bob,"]
+    assert changes(folder, corrections(folder, HEAD, *lines)) == {}
+
+
+def test_a_photo_is_known_however_its_accents_are_stored(folder: Path) -> None:
+    name = folder / "val/Rosa canina/cafe\u0301.png"
+    (folder / "val/Rosa canina/000.png").rename(name)
+    file = corrections(folder, "path,class_id", "val/Rosa canina/caf\u00e9.png,Rosa rugosa")
+    assert changes(folder, file) == {str(name.relative_to(folder)): "Rosa rugosa"}
+
+
 def test_a_file_may_be_named_beside_other_options_and_comes_before_them(folder: Path) -> None:
     photo = "train/Rosa canina/003.png"
     file = corrections(folder, "path,class_id", f"{photo},Rosa rugosa")
@@ -102,6 +114,8 @@ def test_a_photo_that_is_held_out_takes_its_correction_along(tmp_path: Path) -> 
          rf"1 photo with answers that contradict each other: 'line 2: {VAL}', 'line 3: {VAL}'"),
         ((HEAD, f"{VAL},Rosa canina,confirmed,,a,", f"{VAL},Rosa canina,corrected,Rosa rugosa,b,"),
          "contradict each other.*--merge"),
+        ((HEAD, f"{VAL},Rosa rugosa,confirmed,,ann,val"),
+         rf"1 photo with another label now than was reviewed: 'line 2: {VAL}'; .*--merge"),
         ((HEAD, f"{VAL},Rosa canina,perhaps,,ann,val"),
          "line 2: answer must be confirmed, corrected or undecided, got 'perhaps'"),
         ((HEAD, f"{VAL},Rosa canina,confirmed,Rosa rugosa,ann,val"), "corrected must be empty"),

@@ -187,6 +187,31 @@ def test_merged_answers_correct_the_data(folder: Path, tmp_path: Path) -> None:
     assert [data.classes.ids[label] for label in labels] == ["b", "a", "a"]
 
 
+def test_a_review_of_corrected_labels_merges_with_the_first(folder: Path, tmp_path: Path) -> None:
+    ann = answers(tmp_path / "ann.csv", f"{val(0)},a,corrected,b,ann,val")
+    bob = answers(tmp_path / "bob.csv", f"{val(0)},b,confirmed,,bob,val",
+                  f"{val(1)},a,confirmed,,bob,val")  # fmt: skip
+    source, out = f"{folder}:labels={ann}", tmp_path / "review.csv"
+    assert "2 photos answered: 2 labels right, 0 wrong" in review(source, ann, bob).stdout
+    assert "2 photos answered: 1 labels right, 1 wrong" in review(folder, ann, bob).stdout
+    for data in (source, folder):
+        result = review(data, "--merge", ann, bob, "--out", out)
+        assert f"{folder}:labels={out}" in result.stderr
+        table = read_table(out)
+        assert [*zip(table["label"], table["answer"], table["corrected"], strict=True)] == [
+            ("a", "corrected", "b"),
+            ("a", "confirmed", ""),
+        ]
+
+
+def test_the_next_command_names_the_same_photos(folder: Path, tmp_path: Path) -> None:
+    flags = ["--split", "train,val", "--sample", 7, "--seed", 3]
+    assert (
+        "--split train,val --sample 7 --seed 3 --answers CSV"
+        in review(folder, *flags, "--out", tmp_path / "page").stderr
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -217,6 +242,10 @@ def test_words_that_do_not_fit_are_refused(
     [
         (["nobody.png,a,confirmed,,ann,val"], "1 photo that .* lacks: 'line 2: nobody.png'"),
         ([f"{val(0)},a,maybe,,ann,val"], "A, line 2: answer must be"),
+        (
+            [f"{val(0)},a,corrected,c,ann,val"],
+            rf"class ids that .* lacks \('c'\): 'line 2: {val(0)}'",
+        ),
         ([], "A holds no answers: only a header line"),
     ],
 )
@@ -294,8 +323,9 @@ class TestOfNetworks:
         values = np.random.default_rng(0).normal(size=(len(split), 4)).astype(np.float32)
         values[:, 0] += 9 * split.labels  # tells the classes
         values[5, 0] += 30
-        store = OutputStore(tmp_path / "features", {FEATURES: 4})
-        words = (data, "--order", "doubt", "--model", tmp_path / "features", "--sample", 3)
+        kept = tmp_path / "features"  # what `train --features` named, with a folder a network
+        store = OutputStore(kept / "network", {FEATURES: 4})
+        words = (data, "--order", "doubt", "--model", kept, "--sample", 3)
         store.add(ids[1:], {FEATURES: values[1:]})
         with pytest.raises(UsageError, match=f"no features of 1 of {len(split)} photos, such as"):
             review(*words, "--out", tmp_path / "page")
@@ -304,3 +334,6 @@ class TestOfNetworks:
         assert split.names[5] in photos(tmp_path / "page")
         with pytest.raises(UsageError, match="make no sets"):
             review(*words, "--order", "size", "--out", tmp_path / "x")
+        OutputStore(kept / "other", {FEATURES: 4}).add(ids, {FEATURES: values})
+        with pytest.raises(UsageError, match="several networks, name one: 'network', 'other'"):
+            review(*words, "--out", tmp_path / "x")

@@ -1,9 +1,8 @@
 """What ``--label-noise`` says of wrong labels: a rate, or the answers of people in a review."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import compress
-from os.path import normpath
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,14 @@ from florilege.calibration.intervals import effective_rows, wilson
 from florilege.calibration.photo_groups import observation_numbers
 from florilege.calibration.rules import LabelNoise, NoiseKind, NoisyLabels, parse_label_noise
 from florilege.calibration.sets import Ints
-from florilege.data.corrections import RANDOM, ReviewAnswer, answers_of, is_review, refuse_lines
+from florilege.data.corrections import (
+    RANDOM,
+    ReviewAnswer,
+    answers_of,
+    is_review,
+    own_names,
+    refuse_lines,
+)
 from florilege.data.records import Split
 from florilege.data.sources import list_source
 from florilege.errors import DataError, count_of, first, repeated
@@ -194,13 +200,14 @@ def _of_sample(path: Path, decided: list[ReviewAnswer], photos: int) -> list[Rev
     return sample
 
 
-def _review(path: Path, names: Container[str]) -> list[ReviewAnswer]:
-    """The decided answers of a file, with ``a.jpg`` for ``./a.jpg`` where ``names`` lack that."""
+def _review(path: Path, names: Collection[str]) -> list[ReviewAnswer]:
+    """The decided answers of a file, with the photos' names in the split, if it has them."""
     table, lines = read_numbered_table(path)
     if not is_review(table) or "label" not in table:
         raise DataError(f"{path} is no review: it lacks the columns {', '.join(COLUMNS)}")
+    name_of = own_names(names)
     return [
-        answer if answer.photo in names else replace(answer, photo=normpath(answer.photo))
+        replace(answer, photo=name_of(answer.photo) or answer.photo)
         for answer in answers_of(path, table, lines)
         if answer.class_id is not None
     ]
