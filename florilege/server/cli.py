@@ -16,7 +16,7 @@ from florilege.errors import DataError, UsageError
 from florilege.processes.connections import bind
 from florilege.server.answers.query import IdentifyQuery, SurveyQuery
 from florilege.server.predict.batch_settings import BatchSettings
-from florilege.server.process import ignore_hangups, log_to_stderr, tune_malloc
+from florilege.server.process import allow_connections, ignore_hangups, log_to_stderr, tune_malloc
 from florilege.server.settings import Settings
 from florilege.settings import flags_of
 from florilege.terminal import Console, conclude, say
@@ -70,6 +70,7 @@ def _serve_command(
 ) -> None:
     """Serve prediction sets over HTTP, with a web page at /."""
     ignore_hangups()
+    allow_connections()
     log_to_stderr(settings.log_format, settings.log_level)
     listener = bind(host, port)
     logging.getLogger("florilege.server").info("opening %s", settings.bundle)

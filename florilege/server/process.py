@@ -7,6 +7,7 @@ request contain its id, route, method, status and time, but no address, file nam
 import ctypes
 import json
 import logging
+import resource
 import signal
 import sys
 from contextlib import suppress
@@ -17,6 +18,7 @@ from florilege.server.settings import LogFormat, LogLevel
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE_BYTES = 4 * 2**20
 """Blocks of every large picture are larger; those of a phone's JPEG are smaller."""
+MOST_FILES = 8192  # a connection without a request takes 4 KB of memory
 KEPT_BYTES = 16 * 2**20  # free, at the end of the heap of each thread; a photo takes about half
 
 
@@ -65,6 +67,17 @@ def tune_malloc() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
         mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+
+
+def allow_connections() -> None:
+    """Let this process and its workers open as many files as connections may need.
+
+    Systems allow 1,024 unless a program asks for more: that many clients which send nothing would
+    keep all others out.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
 def ignore_hangups() -> None:

@@ -18,6 +18,23 @@ def run(program: str, *words: str) -> str:
     return done.stdout + done.stderr
 
 
+FILES = """
+import resource
+from florilege.server.process import allow_connections
+for soft in (64, 9000):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, 9999))
+    allow_connections()
+    print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 100))
+allow_connections()
+print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+def test_a_server_opens_more_files_where_the_system_allows_it() -> None:
+    assert run(FILES) == "8192 9999\n9000 9999\n100 100\n"
+
+
 BLOCKS = """
 import ctypes, sys
 from florilege.server.process import LARGE_BYTES, tune_malloc

@@ -45,6 +45,9 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         transport.set_write_buffer_limits(high=0)  # whatever is not sent at once pauses writing
         super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
@@ -65,8 +68,15 @@ class Connection(H11Protocol):
             self._stalled.cancel()
 
     def data_received(self, data: bytes) -> None:
-        if not self.is_refused:
-            super().data_received(data)
+        """Read on. uvicorn stops waiting at the first byte, here at the end of a request's head."""
+        if self.is_refused:
+            return
+        waiting, self.timeout_keep_alive_task = self.timeout_keep_alive_task, None
+        super().data_received(data)
+        if waiting is not None and self.conn.their_state is h11.IDLE:
+            self.timeout_keep_alive_task = waiting
+        elif waiting is not None:
+            waiting.cancel()
 
     def shutdown(self) -> None:
         """Close the connection after its current request; abort it if it is broken."""

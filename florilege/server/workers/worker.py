@@ -65,6 +65,7 @@ class _WorkerServer(GracefulServer):
                 if not message:
                     self._end()
                     return
+                self._taken += 1  # also one that is lost, where too many files are open
                 for handle in handles:
                     self._open(socket.socket(fileno=handle))
         self._count_connections()
@@ -80,7 +81,6 @@ class _WorkerServer(GracefulServer):
             _loop=loop,
         )
         task = asyncio.ensure_future(loop.connect_accepted_socket(protocol, connection))
-        self._taken += 1
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 

@@ -5,7 +5,7 @@ import logging
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -412,6 +412,34 @@ def test_a_slow_upload_is_refused_while_others_are_answered(bundle: Path) -> Non
             assert response.getheader("connection") == "close"
             sock.close()
         wait_until_nothing_is_held(running)
+
+
+def test_a_connection_without_a_whole_head_is_closed_in_time(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A byte now and then prolongs nothing; a request that is under way has its own deadlines."""
+    monkeypatch.setattr(running.server.config, "timeout_keep_alive", 0.4)
+    head, upload = GET + b"\r\n", POST + b"Content-Length: %d\r\n\r\n" % len(PHOTO)
+
+    def is_closed() -> bool:
+        try:
+            slow.send(b"X")
+            return not slow.recv(1)
+        except TimeoutError:
+            return False
+        except ConnectionError:
+            return True
+
+    with ExitStack() as stack:
+        opening = b"", GET, head, upload
+        silent, slow, second, sender = (stack.enter_context(opened(running, s)) for s in opening)
+        assert answer(second)[0] == 200
+        second.sendall(GET)
+        slow.settimeout(0.05)
+        wait_for(is_closed)
+        assert silent.recv(1) == second.recv(1) == b""
+        sender.sendall(PHOTO)
+        assert answer(sender)[0] == 200
 
 
 def test_clients_that_vanish_in_the_middle_of_an_upload_leave_nothing_behind(
