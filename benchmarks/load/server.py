@@ -270,7 +270,7 @@ def started(
         name=f"{name[-20:]}, {workers}", process=process, port=port, path=path, field=field
     )
     try:
-        _wait_until_it_answers(target)
+        wait_until_it_answers(target)
         yield target
     finally:
         if ours:
@@ -288,7 +288,8 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def _wait_until_it_answers(target: Target) -> None:
+def wait_until_it_answers(target: Target) -> None:
+    """Send it a small photo until it does."""
     body, headers = target.request(jpeg(64, 64, None))
     until = time.monotonic() + READY_S
     while time.monotonic() < until and target.process.poll() is None:
@@ -387,14 +388,16 @@ def jpeg(width: int, height: int, size: int | None) -> bytes:
         low, high = (low, quality - 1) if buffer.tell() > (size or 0) else (quality, high)
 
 
-def serve(bundle: Path, *flags: str, python: str = sys.executable) -> subprocess.Popen[str]:
-    """Start a server on a free port."""
+def serve(
+    bundle: Path, *flags: str, python: str = sys.executable, stderr: int = subprocess.PIPE
+) -> subprocess.Popen[str]:
+    """Start a server, on a free port unless the flags name one."""
     command = [python, "-m", "florilege", "serve", str(bundle), "--port", "0"]
     # A session of its own, as the peers have: Linux shares cores fairly between sessions
     # (sched_autogroup), so a server in that of its clients would get what these leave.
     return subprocess.Popen(
         [*command, *flags],
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         start_new_session=True,
     )
