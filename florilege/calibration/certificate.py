@@ -20,7 +20,7 @@ from florilege.calibration.rules import RULES, LabelNoise
 from florilege.calibration.sets import Guarantee
 from florilege.calibration.view import Setting, View
 
-_CONTRADICTION = 3.0  # standard errors
+_CONTRADICTION = 3.0  # standard errors of a normal distribution
 _CONFIDENCE_DELTA = 0.1  # share of calibrations in which a least coverage may be too high
 
 
@@ -131,7 +131,8 @@ class Certificate:
         """Whether other photos speak against the promise, three standard errors beyond it.
 
         A promise on average over calibrations may be missed by a single one, so its threshold's own
-        error counts too. Three errors, since an evaluation looks at a dozen promises at once.
+        error counts too. Three errors, since an evaluation looks at a dozen promises at once; more
+        where misses are few and so their number is skewed (Cornish and Fisher).
 
         Args:
             hit_rate, size: The share of sets with the true class, and the mean size, of the photos.
@@ -143,11 +144,20 @@ class Certificate:
             return False
         of_threshold = 1 / calibration_rows if self.guarantee == "mean" else 0.0
         if self.coverage is not None:
-            spread = sqrt(self.coverage * (1 - self.coverage))
+            variance, skewed = self.coverage * (1 - self.coverage), 2 * self.coverage - 1
             miss, rows = self.coverage - (1.0 if hit_rate is None else hit_rate), hit_rows
         else:
-            spread, miss, rows = size_deviation, size - (self.mean_size or 0.0), size_rows
-        return miss > _CONTRADICTION * spread * sqrt(1 / rows + of_threshold)
+            # The deviation of sizes is that of these photos, which many large sets raise too.
+            variance, skewed = size_deviation**2, 0.0
+            miss, rows = size - (self.mean_size or 0.0), size_rows
+        total = variance * (1 / rows + of_threshold)
+        # Third cumulants: misses of the photos are binomial, those of the threshold Beta, which is
+        # twice as skewed.
+        third = variance * skewed * (1 / rows**2 + 2 * of_threshold**2)
+        errors = _CONTRADICTION
+        if total > 0:
+            errors += (_CONTRADICTION**2 - 1) / 6 * third / total**1.5
+        return miss > errors * sqrt(total)
 
 
 def certificate(
