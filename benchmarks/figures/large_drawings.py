@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
-from florilege.data.flora.organs import Brush, Colour, Points
-from florilege.data.flora.renderer import SCALE, SIDE, background, draw_plant
+from florilege.data.flora.renderer import SCALE, SIDE, Brush, Colour, Points, background, draw_plant
 
 SIDES = 720  # pixels of each side of a large drawing
 _FINER = 2  # it is drawn this much larger, then averaged

@@ -32,7 +32,7 @@ from florilege.calibration.rejection.rejection_rule import (
 )
 from florilege.calibration.scores import logsumexp
 from florilege.cores import in_order
-from florilege.data.flora.renderer import encode_png
+from florilege.data.flora import encode_png
 from florilege.data.sources import open_dataset
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.images import load

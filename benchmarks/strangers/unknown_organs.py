@@ -10,8 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ImageDraw
 
-from florilege.data.flora.organs import Brush
-from florilege.data.flora.renderer import SCALE, background, draw_stems, organ_places, under_light
+from florilege.data.flora.renderer import (
+    SCALE,
+    Brush,
+    background,
+    draw_stems,
+    organ_places,
+    under_light,
+)
 
 Colour = tuple[int, int, int]
 Draw = Callable[[Brush, float, float, float], None]

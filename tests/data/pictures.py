@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from florilege.data.flora.renderer import encode_png
+from florilege.data.flora import encode_png
 
 
 def png(seed: int, side: int = 8) -> bytes:

@@ -23,7 +23,6 @@ from florilege.calibration.record import (
     PlacePrior,
     Selection,
     ShotGroup,
-    mean_chance,
     measure_by_shots,
     size_bins,
 )
@@ -148,7 +147,7 @@ def _selection(
     low, high = interval_of_best(hits, 1 if chose_nothing else compared, observations=observations)
     if plan.noise is not None:
         noise, k = plan.noise.noise, plan.grid.index(plan.default_k)
-        chance = mean_chance(single.table.rules[0].counts[k])  # of average_k
+        chance = single.table.rules[0].counts[k].mean_chance  # of average_k
         hit_rate, honest = (noise.corrected(share, chance) for share in (hit_rate, honest))
         low, high = noise.interval(low, high, chance)
     return Selection(

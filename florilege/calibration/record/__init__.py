@@ -8,7 +8,6 @@ from florilege.calibration.record.operating_point import NotCalibrated as NotCal
 from florilege.calibration.record.operating_point import OperatingPoint as OperatingPoint
 from florilege.calibration.record.operating_point import Row as Row
 from florilege.calibration.record.operating_point import Verb as Verb
-from florilege.calibration.record.operating_point import mean_chance as mean_chance
 from florilege.calibration.record.operating_point import row_of as row_of
 from florilege.calibration.record.record import PREFERRED_K as PREFERRED_K
 from florilege.calibration.record.record import CalibrationRecord as CalibrationRecord

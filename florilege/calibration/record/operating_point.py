@@ -102,22 +102,6 @@ def _skewness(sizes: Sequence[int], mean: float, deviation: float, most: int) ->
     return float(third) / deviation**3
 
 
-def _label_hits(counts: Counts) -> int:
-    """How many sets hold the label, right or wrong."""
-    return sum(counts.sizes) - sum(counts.misses)
-
-
-def mean_chance(counts: Counts) -> float:
-    """Where labels are wrong: the share of sets with a class drawn from the label's group."""
-    return sum(counts.chance) / sum(counts.sizes)
-
-
-def hit_rate(counts: Counts, noise: LabelNoise | None) -> float:
-    """Share of sets with the true class."""
-    share = _label_hits(counts) / sum(counts.sizes)
-    return share if noise is None else noise.corrected(share, mean_chance(counts))
-
-
 class HitShare(NamedTuple):
     """A share of sets that hold the true class, with its 95 % interval."""
 
@@ -145,7 +129,7 @@ def hit_share(
 def _hits(counts: Counts, effective: float, noise: LabelNoise | None) -> dict[str, Any]:
     """The fields of a row that need labels, corrected for wrong ones if there are any."""
     sets, chance = sum(counts.sizes), sum(counts.chance)
-    rate, low, high = hit_share(_label_hits(counts), sets, effective, noise, chance)
+    rate, low, high = hit_share(counts.label_hits, sets, effective, noise, chance)
     if noise is not None and low < rate:  # Wilson's formula, solved for the rows
         effective = min(effective, Z95**2 * low * (1 - low) / (rate - low) ** 2)
     return {"hit_rate": rate, "hit_low": low, "hit_high": high, "hit_rows": effective}
@@ -206,8 +190,8 @@ class OperatingPoint(SetRule):
             self.evidence,
             delta=self.delta,
             macro_weight=self.macro_weight,
-            label_hits=_label_hits(self.counts) if labelled else None,
-            chance=mean_chance(self.counts),
+            label_hits=self.counts.label_hits if labelled else None,
+            chance=self.counts.mean_chance,
         )
 
     @property

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from florilege.calibration.certificate import Evidence
 from florilege.calibration.record.measurement import ShotGroup
-from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint, hit_rate
+from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
 from florilege.calibration.record.schema import (
     SCHEMA_VERSION,
     TRAFFIC,
@@ -247,10 +247,9 @@ class CalibrationRecord:
     def compared(self, k: float) -> dict[tuple[str, ScoreKind, float], float]:
         """Hit rate of ``average_k`` at this K by head, kind and temperature, best first."""
         rates = {
-            (table.scoring.head, table.scoring.score_kind, table.scoring.temperature): hit_rate(
-                counts, table.label_noise
-            )
+            (scoring.head, scoring.score_kind, scoring.temperature): counts.hit_rate(noise)
             for table in self.tables
+            for scoring, noise in [(table.scoring, table.label_noise)]
             for rule in table.rules
             if (rule.rule, rule.guarantee, table.view) == ("average_k", None, PLAIN)
             for counts in rule.counts

@@ -141,6 +141,21 @@ class Counts(NamedTuple):
     chance: tuple[float, ...] = ()
     """Where labels are wrong: how many of them would hold a class drawn from the label's group."""
 
+    @property
+    def label_hits(self) -> int:
+        """How many sets hold the label, right or wrong."""
+        return sum(self.sizes) - sum(self.misses)
+
+    @property
+    def mean_chance(self) -> float:
+        """Where labels are wrong: the share of sets with a class drawn from the label's group."""
+        return sum(self.chance) / sum(self.sizes)
+
+    def hit_rate(self, noise: LabelNoise | None) -> float:
+        """Share of sets with the true class."""
+        share = self.label_hits / sum(self.sizes)
+        return share if noise is None else noise.corrected(share, self.mean_chance)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ByClass:

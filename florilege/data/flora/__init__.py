@@ -6,6 +6,8 @@ background, light, noise) is random. `florilege.data.flora.posterior` defines th
 exact probabilities, `florilege.data.flora.renderer` draws them.
 """
 
+import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -24,7 +26,7 @@ from florilege.data.flora.posterior import (
     prior,
     species_traits,
 )
-from florilege.data.flora.renderer import draw, encode_png
+from florilege.data.flora.renderer import draw
 from florilege.data.options import FloraOptions, parse_flora_options
 from florilege.data.records import SPLITS, Listing, Records
 
@@ -135,3 +137,38 @@ def _observe(
 
 def _rng(seed: int, split: str, *stream: int) -> np.random.Generator:
     return np.random.default_rng((seed, SPLITS.index(split), *stream))
+
+
+_COLOUR = (8, 2, 0, 0, 0)  # bits a channel, RGB, deflate, filtered, not interlaced
+
+
+def encode_png(picture: NDArray[np.uint8]) -> bytes:
+    """The bytes of a PNG file that decodes to exactly ``picture``.
+
+    Raises:
+        ValueError: It is not uint8 of shape ``(height, width, 3)``, RGB, with at least one pixel.
+
+    Example:
+        >>> encode_png(np.zeros((2, 2, 3), dtype=np.uint8))[:8]
+        b'\\x89PNG\\r\\n\\x1a\\n'
+    """
+    if picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
+        raise ValueError(f"picture must have shape (height, width, 3), got {picture.shape}")
+    if picture.dtype != np.uint8:
+        raise ValueError(f"picture must be uint8, got {picture.dtype}")
+    height, width, _ = picture.shape
+    lines = np.zeros((height, 1 + 3 * width), dtype=np.uint8)  # a leading 0 means unfiltered
+    lines[:, 1:] = picture.reshape(height, -1)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        (
+            _chunk(b"IHDR", struct.pack(">II5B", width, height, *_COLOUR)),
+            _chunk(b"IDAT", zlib.compress(lines.tobytes(), level=0)),
+            _chunk(b"IEND", b""),
+        )
+    )
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    """A PNG chunk: length, kind, content, checksum."""
+    checksum = struct.pack(">I", zlib.crc32(kind + content))
+    return struct.pack(">I", len(content)) + kind + content + checksum

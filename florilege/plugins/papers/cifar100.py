@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.data.flora.renderer import encode_png
+from florilege.data.flora import encode_png
 from florilege.data.options import shuffled
 from florilege.data.records import Listing, Records
 from florilege.data.sources import OwnPictures

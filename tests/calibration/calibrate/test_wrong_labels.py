@@ -12,7 +12,6 @@ from florilege.calibration.calibrate.cautions import cautions
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.certificate import Reason
 from florilege.calibration.intervals import wilson
-from florilege.calibration.record.operating_point import mean_chance
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.statement import PHRASES, statement
 from florilege.calibration.rules.label_noise import LabelNoise, NoisyLabels
@@ -247,7 +246,7 @@ def test_a_bundle_is_calibrated_with_a_rate(squares: tuple[Path, Path]) -> None:
     record = calibrate_bundle(bundle, str(data), label_noise="0.02")
     assert record.measured.label_noise == LabelNoise.of("uniform", 0.02)
     counts = record.point(PLAIN, Setting.of("average_k", 3)).counts
-    assert mean_chance(counts) == pytest.approx(0.5, abs=1e-5)
+    assert counts.mean_chance == pytest.approx(0.5, abs=1e-5)
     with pytest.raises(UsageError, match=r"label_noise must be in \[0, 1\)"):
         calibrate_bundle(bundle, str(data), label_noise="1.5")
     with pytest.raises(DataError, match="no genus is known"):

@@ -5,7 +5,7 @@ import pytest
 
 from florilege.calibration.intervals import mean_interval, wilson
 from florilege.calibration.record.measurement import size_bins
-from florilege.calibration.record.operating_point import hit_rate, mean_chance, row_of
+from florilege.calibration.record.operating_point import row_of
 from florilege.calibration.record.schema import ByClass, Counts
 from florilege.calibration.rules.label_noise import LabelNoise
 
@@ -66,8 +66,8 @@ def test_without_labels_no_hit_is_known() -> None:
 def test_wrong_labels_are_taken_out_of_every_figure() -> None:
     counts = COUNTS._replace(chance=(0.0, 4.0, 7.0, 6.0))
     row = row_of(counts, ROWS, REVIEWED, (0, 6))
-    assert mean_chance(counts) == 0.17
-    assert row.hit_rate == hit_rate(counts, REVIEWED) == pytest.approx((0.87 - 0.017) / 0.9)
+    assert counts.mean_chance == 0.17
+    assert row.hit_rate == counts.hit_rate(REVIEWED) == pytest.approx((0.87 - 0.017) / 0.9)
     low, high = wilson(87, 100, effective=30)
     assert row.hit_low == pytest.approx((low - 0.02 * 0.17) / 0.98)
     assert row.hit_high == min(1.0, (high - 0.3 * 0.17) / 0.7)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from florilege.data.flora.renderer import encode_png
+from florilege.data.flora import encode_png
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 3), (5, 9, 3), (48, 48, 3)])

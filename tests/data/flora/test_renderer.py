@@ -6,19 +6,24 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.data.flora.organs import (
+from florilege.data.flora.posterior import HIDDEN, TRAITS
+from florilege.data.flora.renderer import (
     BERRIES,
     CREAM,
     CRIMSON,
     GREEN,
     PETALS,
+    RADII,
+    SCALE,
+    SIDE,
+    SIZES,
     _bell_shape,
     _leaf_shapes,
     _petal_shapes,
     _trumpet_shape,
+    draw,
+    organ_places,
 )
-from florilege.data.flora.posterior import HIDDEN, TRAITS
-from florilege.data.flora.renderer import RADII, SCALE, SIDE, SIZES, draw, organ_places
 
 Picture = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
