@@ -62,7 +62,7 @@ pytest: .venv/dev
 test-fast: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -q $(FAST) $(TEST_ARGS)
-FAST := tests/calibration/rules tests/calibration/record tests/calibration/rejection tests/data tests/florilege \
+FAST := tests/calibration/rules tests/calibration/record tests/calibration/test_rejection.py tests/data tests/florilege \
 	tests/models/images tests/server/answers tests/training/test_optimisation.py tests/test_budget.py
 
 # The whole pipeline for every backbone and for 2 to 10,000 classes, with a line of seconds for each.

@@ -11,7 +11,7 @@ from florilege.calibration.drift import Monitor, expected_of
 from florilege.calibration.monitoring.audit import _audit
 from florilege.calibration.monitoring.recalibration import Traffic
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.rejection.rejection_rule import (
+from florilege.calibration.rejection import (
     fit_rejection,
     generalised_entropy,
     unseen_threshold,
@@ -40,8 +40,7 @@ def contradictions(
     names = [str(plant) for plant in sample.plants.tolist()]
     logits = {record.head: pool.logits[record.head][sample.rows]}
     outputs = Outputs(logits, pool.labels[sample.rows], observations=names)
-    counts = np.array(record.class_counts)
-    photos = LabelledPhotos(outputs=outputs, counts=counts, lists={})
+    photos = LabelledPhotos.of(record, outputs)
     points = [*record.requested_points(), *record.promised_points()]
     measurement = measure(photos.source(PLAIN, record.scoring), points)
     outputs.close()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.intervals import Z95, wilson
-from florilege.calibration.rejection.rejection_rule import DEFAULT_SHARE, suspect_threshold
+from florilege.calibration.rejection import DEFAULT_SHARE, suspect_threshold
 
 Floats = NDArray[np.float64]
 

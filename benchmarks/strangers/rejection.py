@@ -24,8 +24,8 @@ from benchmarks.strangers.unknown_organs import STRANGERS, stranger
 from florilege.calibration.calibrate.training_photos import TRAIN, balanced_rows
 from florilege.calibration.intervals import wilson
 from florilege.calibration.record.record_file import PROVENANCE, open_reference, read_record
-from florilege.calibration.rejection.reference import Reference
-from florilege.calibration.rejection.rejection_rule import (
+from florilege.calibration.reference import Reference
+from florilege.calibration.rejection import (
     LOGITS_METHOD,
     RejectionRule,
     generalised_entropy,

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from benchmarks.sets.head_methods import PARTS, Bench, append, backbone_of
 from benchmarks.strangers.auroc import auroc
 from florilege.calibration.calibrate.training_photos import MOST_PHOTOS, balanced_rows
-from florilege.calibration.rejection.reference import Reference
-from florilege.calibration.rejection.rejection_rule import (
+from florilege.calibration.reference import Reference
+from florilege.calibration.rejection import (
     parts,
     suspect_threshold,
     unseen_threshold,

@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
 from florilege.calibration.record import PREFERRED_K
-from florilege.calibration.rejection.rejection_rule import DEFAULT_SHARE
+from florilege.calibration.rejection import DEFAULT_SHARE
 from florilege.calibration.rules import MACRO_WEIGHT, NoisyLabels, parse_label_noise
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind
 from florilege.calibration.threshold import check_average_k

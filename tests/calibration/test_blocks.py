@@ -14,8 +14,8 @@ import florilege.calibration.threshold
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.rejection.reference import Reference
-from florilege.calibration.rejection.rejection_rule import fit_unseen
+from florilege.calibration.reference import Reference
+from florilege.calibration.rejection import fit_unseen
 from florilege.calibration.settings import CalibrationPlan
 from florilege.models.session import FEATURES
 from tests.calibration.estimates import UNMET

@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from florilege.calibration.rejection.rejection_rule import generalised_entropy
+from florilege.calibration.rejection import generalised_entropy
 from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import IdentifyQuery
 from tests.server import garden

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.record.record_file import open_reference, read_record
-from florilege.calibration.rejection.rejection_rule import UnseenThreshold, generalised_entropy
+from florilege.calibration.rejection import UnseenThreshold, generalised_entropy
 from florilege.errors import BundleError
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.images import load

@@ -34,7 +34,7 @@ from florilege.calibration.record.record_file import (
     read_card_files,
     updated_files,
 )
-from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.reference import Reference
 from florilege.calibration.settings import (
     CalibrationPlan,
     CalibrationSettings,

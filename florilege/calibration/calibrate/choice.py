@@ -16,7 +16,7 @@ from florilege.calibration.calibrate.threshold_tables import (
     tabulate,
 )
 from florilege.calibration.comparison import choose, choose_simplest
-from florilege.calibration.record import Table
+from florilege.calibration.record import PlacePrior, Table
 from florilege.calibration.scores import EXPONENTS, Fusion
 from florilege.calibration.sets import Bools, Floats
 from florilege.calibration.settings import CalibrationPlan
@@ -30,14 +30,6 @@ Where many scores are equal, as in a barely trained network, ties at the cut enl
 TEMPERATURE_ROWS = 5000  # photos that choose the temperature; more would only cost time
 STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)  # 1 is Bayes' rule, if observers were everywhere
 _FUSION_ROWS = 2000  # groups that choose how several photos are fused
-
-
-class PlaceChoice(NamedTuple):
-    """How much a place counts."""
-
-    strength: float = 0.0
-    gain: float = 0.0  # hit rate at the default K that it gains, on photos that did not choose
-    rows: int = 0  # photos that chose it
 
 
 class ViewScores(NamedTuple):
@@ -57,7 +49,7 @@ class Choice(NamedTuple):
     possible: int  # choices that were possible
     honest_hit_rate: float  # of such a choice on other photos
     others: list[Table]  # tables of the pairs that do not serve
-    place: PlaceChoice = PlaceChoice()
+    place: PlacePrior | None = None
     views: Sequence[ViewScores] = ()  # the plain one comes first
 
 
@@ -70,8 +62,8 @@ def choose_scores(
 ) -> Choice:
     """Choose the scores of all views, those of single photos among the candidates of the plan."""
     choice = _choose_scoring(photos, plan, candidates, advance)
-    placed = [view for view in views if view.place and view == View(place=view.place)]
-    place = _choose_strength(photos, plan, choice.scoring, placed)
+    place = _choose_strength(photos, plan, choice.scoring, views)
+    strength = 0.0 if place is None else place.strength
     fusions = {
         number: _choose_fusion(photos, plan, choice.scoring, number)
         for number in dict.fromkeys(view.photos for view in views)
@@ -83,7 +75,7 @@ def choose_scores(
         if photos.among is not None:  # others calibrate, which compared nothing
             compared = 1
         scoring = replace(choice.scoring, fusion=fusion)
-        served.append(ViewScores(view, scoring, place.strength, compared))
+        served.append(ViewScores(view, scoring, strength, compared))
     return choice._replace(place=place, views=served)
 
 
@@ -127,15 +119,29 @@ def _eligible(sizes: Floats, k: float) -> list[int]:
 
 def _choose_strength(
     photos: LabelledPhotos, plan: CalibrationPlan, scoring: Scoring, views: Sequence[View]
-) -> PlaceChoice:
-    """How much a place counts, by the last view that enough photos show: 0 if it gains nothing."""
-    sources = [photos.source(view, scoring) for view in views]
-    sources = [source for source in sources if source.enough]
+) -> PlacePrior | None:
+    """How much a place alone counts, by the last such view that enough photos show: 0 by default.
+
+    None without places.
+    """
+    if photos.places is None:
+        return None
+    prior = PlacePrior(
+        strength=0.0,
+        gain=0.0,
+        rows=0,
+        simulated=photos.places.simulated,
+        occurrences_sha256=photos.places.occurrences.sha256,
+    )
+    placed = [view for view in views if view.place and view == View(place=view.place)]
+    sources = [source for view in placed if (source := photos.source(view, scoring)).enough]
     if not sources:
-        return PlaceChoice()
+        return prior
     options = [ViewScores(sources[-1].view, scoring, strength) for strength in STRENGTHS]
     index, gain = _simplest(photos, plan, options)
-    return PlaceChoice(STRENGTHS[index], gain, sources[-1].rows)
+    rate = 0.0 if photos.noise is None else photos.noise.noise.rate
+    gain /= 1 - rate  # both sizes are K
+    return replace(prior, strength=STRENGTHS[index], gain=gain, rows=sources[-1].rows)
 
 
 def _choose_fusion(

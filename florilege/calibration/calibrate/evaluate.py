@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from florilege.calibration.calibrate.noise_rate import noisy_labels
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
 from florilege.calibration.calibrate.score_sources import LabelledPhotos, Source
@@ -104,9 +102,7 @@ class Evaluation:
         requested, promised = record.requested_points(), record.promised_points()
         trained_counts = record.class_counts_from == "train"
         groups = shot_groups(record.class_counts) if trained_counts else {}
-        classes = {region.name: region.classes for region in record.lists}
-        counts = np.array(record.class_counts)
-        photos = LabelledPhotos(outputs=outputs, counts=counts, lists=classes, noise=noise)
+        photos = LabelledPhotos.of(record, outputs, noise)
         source = photos.source(View(), record.scoring)
         regions = [
             (region, photos.source(View(list=region.name), record.scoring))

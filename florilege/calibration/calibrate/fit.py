@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 
-from florilege.calibration.calibrate.choice import Choice, PlaceChoice, choose_scores
+from florilege.calibration.calibrate.choice import Choice, choose_scores
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.calibrate.score_sources import LabelledPhotos, PhotoPlaces
 from florilege.calibration.calibrate.threshold_tables import (
@@ -20,19 +21,17 @@ from florilege.calibration.record import (
     CalibratedList,
     CalibrationRecord,
     Origin,
-    PlacePrior,
     Selection,
     ShotGroup,
     measure_by_shots,
     size_bins,
 )
-from florilege.calibration.rejection.reference import Reference
-from florilege.calibration.rejection.rejection_rule import (
+from florilege.calibration.reference import Reference
+from florilege.calibration.rejection import (
     RejectionRule,
     UnseenThreshold,
     fit_rejection,
     fit_unseen,
-    generalised_entropy,
     parts,
 )
 from florilege.calibration.scores import Distribution, DistributionOf
@@ -102,7 +101,7 @@ def fit_record(
         shots=() if class_counts is None else _shots(single, plan, photos),
         lists=tuple(_calibrated_list(region, photos.labels) for region in plan.lists),
         tables=(*tables, *choice.others),
-        place_prior=_place_prior(places, choice.place, plan),
+        place_prior=choice.place,
     ).with_id()
 
 
@@ -187,21 +186,6 @@ def _calibrated_list(region: RegionList, labels: Ints) -> CalibratedList:
     )
 
 
-def _place_prior(
-    places: PhotoPlaces | None, choice: PlaceChoice, plan: CalibrationPlan
-) -> PlacePrior | None:
-    if places is None:
-        return None
-    rate = 0.0 if plan.noise is None else plan.noise.noise.rate
-    return PlacePrior(
-        strength=choice.strength,
-        gain=choice.gain / (1 - rate),  # both sizes are K
-        rows=choice.rows,
-        simulated=places.simulated,
-        occurrences_sha256=places.occurrences.sha256,
-    )
-
-
 def _fit_familiarity(
     photos: LabelledPhotos, scoring: Scoring, plan: CalibrationPlan, reference: Reference | None
 ) -> tuple[Distribution, RejectionRule | None]:
@@ -215,23 +199,17 @@ def _fit_familiarity(
         first += len(labels)
         if mask.any():
             distribution.update(logits[mask], scoring.scores(logits[mask, np.newaxis]))
+        if plan.rejection_method is not None:
+            familiarity.append(parts(logits, kind, next(iter(features), None), reference))
         if reference is not None:
-            familiarity.append(parts(logits, kind, features[0], reference))
             nearest = reference.nearest_of_others(features[0], labels)
             of_others += [] if nearest is None else [nearest]
-        elif plan.rejection_method is not None:
-            familiarity.append(generalised_entropy(logits, kind)[:, np.newaxis])
     if not familiarity:
         return distribution.result(), None
     values, unseen = np.concatenate(familiarity), tuple[UnseenThreshold, ...]()
     if of_others:
         nearest = np.concatenate(of_others)
         unseen = fit_unseen(nearest, values[:, 0], photos.labels, plan.coverages)
-    return distribution.result(), fit_rejection(
-        plan.suspect_share,
-        values,
-        head=scoring.head,
-        score_kind=kind,
-        reference_sha256=None if reference is None else reference.sha256,
-        unseen=unseen,
-    )
+    sha256 = None if reference is None else reference.sha256
+    rule = partial(fit_rejection, plan.suspect_share, values, reference_sha256=sha256)
+    return distribution.result(), rule(head=scoring.head, score_kind=kind, unseen=unseen)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -286,6 +285,5 @@ def differences(change: Comparison, nested: float) -> list[str]:
 
 def _plain_source(measured: BundleOutputs) -> Source:
     """The served scores of single photos."""
-    counts = np.array(measured.record.class_counts)
-    photos = LabelledPhotos(outputs=measured.outputs, counts=counts, lists={})
+    photos = LabelledPhotos.of(measured.record, measured.outputs)
     return photos.source(PLAIN, measured.record.scoring)

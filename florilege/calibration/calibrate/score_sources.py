@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.photo_groups import FEWEST_GROUPS, MadeFrom, groups_of, one_of_each
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.rules import NoisyLabels, class_prior
 from florilege.calibration.sets import Bools, Floats, Ints
 from florilege.calibration.view import PLAIN, Indices, Scoring, View
@@ -183,6 +184,15 @@ class LabelledPhotos:
     among: Bools | None = None  # the photos that are used, (rows,); None for all
     noise: NoisyLabels | None = None  # the assumption about wrong labels
     _shown: dict[View, _Shown] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, record: CalibrationRecord, outputs: SplitOutputs, noise: NoisyLabels | None = None
+    ) -> "LabelledPhotos":
+        """Other photos, to be scored as a record says; their places are unknown."""
+        lists = {region.name: region.classes for region in record.lists}
+        counts = np.array(record.class_counts)
+        return cls(outputs=outputs, counts=counts, lists=lists, noise=noise)
 
     def source(
         self,

@@ -113,7 +113,7 @@ def _unweighted(
 def _weighted(source: Source, plan: CalibrationPlan, ks: Sequence[float]) -> Iterator[_RuleGroup]:
     """The rules in favour of rare classes."""
     weights = class_weights(source.counts, plan.macro_weight)
-    summary = _summary(source, plan, min(ks[-1], source.classes), class_weights=weights)
+    summary = _summary(source, plan, min(ks[-1], source.classes), weights=weights)
     yield from _groups_of(summary, "k", ks)
     summary = _of_independent(source, plan, summary)
     yield from _groups_of(summary, "coverage", plan.coverages)
@@ -128,13 +128,8 @@ def _of_promises(source: Source, plan: CalibrationPlan) -> ScoreSummary:
     Memory grows by two bytes for each of the ``max_size`` best scores of a row.
     """
     ks, most = _guaranteed(plan, source.classes), min(plan.largest_set, source.classes)
-    return _summary(
-        source,
-        plan,
-        ks[-1] if ks else plan.min_size,
-        max_size=most if ks else None,
-        mask=source.one_of_each,
-    )
+    largest_k, max_size = (ks[-1], most) if ks else (plan.min_size, None)
+    return _summary(source, plan, largest_k, max_size=max_size, mask=source.one_of_each)
 
 
 def _guaranteed(plan: CalibrationPlan, classes: int) -> list[float]:
@@ -144,11 +139,10 @@ def _guaranteed(plan: CalibrationPlan, classes: int) -> list[float]:
 
 def _of_independent(source: Source, plan: CalibrationPlan, summary: ScoreSummary) -> ScoreSummary:
     """The summary of one row of each observation, on which every promise rests."""
-    mask = source.one_of_each
+    mask, weights = source.one_of_each, summary.class_weights
     if mask is None:
         return summary
-    weights = summary.class_weights
-    return _summary(source, plan, plan.min_size, class_weights=weights, mask=mask)
+    return _summary(source, plan, plan.min_size, weights=weights, mask=mask)
 
 
 def _groups_of(summary: ScoreSummary, asks: str, values: Sequence[float]) -> list[_RuleGroup]:
@@ -274,7 +268,7 @@ def _summary(
     plan: CalibrationPlan,
     largest_k: float,
     *,
-    class_weights: Floats | None = None,
+    weights: Floats | None = None,
     max_size: int | None = None,
     mask: Bools | None = None,
 ) -> ScoreSummary:
@@ -285,7 +279,7 @@ def _summary(
         classes=source.classes,
         max_average_k=largest_k,
         min_size=plan.min_size,
-        class_weights=class_weights,
+        class_weights=weights,
         max_size=max_size,
         candidates=source.candidates,
         noise=source.noise,

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs, outputs_of
 from florilege.calibration.photo_groups import FEWEST_TO_SPLIT, choosing_rows
 from florilege.calibration.record.record_file import PROVENANCE, parse_file
-from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.reference import Reference
 from florilege.calibration.sets import Bools
 from florilege.data.copies import count_copies
 from florilege.data.records import Part, Split, split_name

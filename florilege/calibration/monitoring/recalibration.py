@@ -26,7 +26,7 @@ from florilege.calibration.calibrate import Source, tabulate
 from florilege.calibration.monitoring.score_log import ScoreLog, Scorer, open_score_log
 from florilege.calibration.record import TRAFFIC, CalibrationRecord, Origin, Table
 from florilege.calibration.record.record_file import read_card_files, read_record, updated_files
-from florilege.calibration.rejection.rejection_rule import RejectionRule
+from florilege.calibration.rejection import RejectionRule
 from florilege.calibration.rules import ScoreSummary
 from florilege.calibration.scores import DistributionOf
 from florilege.calibration.settings import CalibrationPlan

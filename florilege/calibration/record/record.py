@@ -28,7 +28,7 @@ from florilege.calibration.record.schema import (
     dump,
     parse,
 )
-from florilege.calibration.rejection.rejection_rule import RejectionRule
+from florilege.calibration.rejection import RejectionRule
 from florilege.calibration.rules import RULES, class_prior, class_weights, usual_guarantee
 from florilege.calibration.scores import Distribution, ScoreKind
 from florilege.calibration.sets import Floats, Guarantee

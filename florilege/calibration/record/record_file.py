@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from florilege.calibration.record.operating_point import Row
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.reference import Reference
 from florilege.calibration.scores import score_name
 from florilege.calibration.threshold import threshold_text
 from florilege.calibration.view import PLAIN, Setting

@@ -23,7 +23,7 @@ from florilege.calibration.calibrate import (
 )
 from florilege.calibration.record import CalibrationRecord, Served
 from florilege.calibration.record.record_file import read_record
-from florilege.calibration.rejection.rejection_rule import DEFAULT_SHARE
+from florilege.calibration.rejection import DEFAULT_SHARE
 from florilege.calibration.rules import RULES, usual_guarantee
 from florilege.calibration.view import PLAIN, Setting, View
 from florilege.errors import UsageError, install_hint

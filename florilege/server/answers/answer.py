@@ -12,7 +12,7 @@ from florilege.calibration.certificate import Reason
 from florilege.calibration.marginals import LARGEST_K, top_k_marginals
 from florilege.calibration.record import CalibrationRecord, OperatingPoint
 from florilege.calibration.record.statement import statement
-from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.reference import Reference
 from florilege.calibration.scores import logits_among
 from florilege.calibration.view import Indices, View
 from florilege.models.classes import ClassInfo

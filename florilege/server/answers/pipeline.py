@@ -14,7 +14,7 @@ from PIL.Image import Image
 
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import open_occurrences, open_reference, read_record
-from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.reference import Reference
 from florilege.models import images
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.class_lists import read_lists

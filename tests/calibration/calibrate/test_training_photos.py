@@ -19,7 +19,7 @@ from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.monitoring.score_log import Scorer
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import open_reference, read_record, verification
-from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.reference import Reference
 from florilege.errors import BundleError, DataError
 from florilege.models.bundle import Bundle, open_bundle, replace_files
 from florilege.models.images import load

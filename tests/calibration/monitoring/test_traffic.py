@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from florilege.calibration.monitoring.recalibration import FEWEST_REQUESTS, Traffic
 from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.rejection.rejection_rule import (
+from florilege.calibration.rejection import (
     RejectionRule,
     fit_rejection,
     generalised_entropy,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florilege.calibration.rejection.reference import Reference
-from florilege.calibration.rejection.rejection_rule import (
+from florilege.calibration.reference import Reference
+from florilege.calibration.rejection import (
     ENTROPY_CLASSES,
     RejectionRule,
     UnseenThreshold,

@@ -14,7 +14,7 @@ from math import floor, isfinite
 import numpy as np
 from numpy.typing import ArrayLike
 
-from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.reference import Reference
 from florilege.calibration.scores import ScoreKind, scores
 from florilege.calibration.sets import Floats
 from florilege.calibration.threshold import as_fraction
@@ -57,7 +57,7 @@ class RejectionRule:
         centres: For ``combined``, the mean of each part over the calibration photos.
         scales: For ``combined``, their standard deviations.
         reference_sha256: Hash of the file with the
-            :class:`florilege.calibration.rejection.reference.Reference`; None if logits suffice.
+            :class:`florilege.calibration.reference.Reference`; None if logits suffice.
         by_logits: The rule to use where only logits are available, as in a score log; None if
             logits suffice for this one.
         unseen: For each coverage of classes that the network does not know, its threshold; empty
@@ -180,15 +180,19 @@ def generalised_entropy(logits: ArrayLike, score_kind: ScoreKind) -> Floats:
 
 
 def parts(
-    logits: ArrayLike, score_kind: ScoreKind, features: ArrayLike, reference: Reference
+    logits: ArrayLike,
+    score_kind: ScoreKind,
+    features: ArrayLike | None = None,
+    reference: Reference | None = None,
 ) -> Floats:
     """The three parts of ``combined``, shape ``(photos, 3)``; higher is more familiar.
 
     They are the cosine to the nearest training photo, minus the length of the residual, and minus
-    the generalised entropy. Each detects photos that the others miss.
+    the generalised entropy, which alone is left without ``features`` and ``reference``. Each
+    detects photos that the others miss.
     """
-    columns = (*reference.compare(features), generalised_entropy(logits, score_kind))
-    return np.stack(columns, axis=1)
+    along = () if features is None or reference is None else reference.compare(features)
+    return np.stack([*along, generalised_entropy(logits, score_kind)], axis=1)
 
 
 def _combined(familiarity: Floats, centres: ArrayLike, scales: ArrayLike) -> Floats:

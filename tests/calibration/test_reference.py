@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import florilege.calibration.rejection.reference
-from florilege.calibration.rejection.reference import Reference
+import florilege.calibration.reference
+from florilege.calibration.reference import Reference
 from tests.models.bundles import npy_of_shape
 
 RANDOM = np.random.default_rng(3)
@@ -50,7 +50,7 @@ def test_residual_is_the_length_off_the_axes() -> None:
 
 def test_axes_are_orthogonal_and_no_more_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert REFERENCE.axes.shape == (WIDTH // 2, WIDTH)
-    monkeypatch.setattr(florilege.calibration.rejection.reference, "MOST_AXES", 3)
+    monkeypatch.setattr(florilege.calibration.reference, "MOST_AXES", 3)
     few = Reference.of(KNOWN)
     assert few.axes.shape == (3, WIDTH)
     np.testing.assert_allclose(few.axes @ few.axes.T, np.eye(3), atol=1e-6)
@@ -58,7 +58,7 @@ def test_axes_are_orthogonal_and_no_more_than_allowed(monkeypatch: pytest.Monkey
 
 
 def test_of_many_photos_some_are_enough_for_the_axes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(florilege.calibration.rejection.reference, "MOST_FOR_AXES", 20)
+    monkeypatch.setattr(florilege.calibration.reference, "MOST_FOR_AXES", 20)
     some = Reference.of(KNOWN)
     assert len(some.directions) == len(KNOWN)
     spread = KNOWN[np.linspace(0, len(KNOWN) - 1, 20).astype(int)]

@@ -1,1 +1,0 @@
-"""Familiarity scores of photos, and the rule that marks photos of none of the classes."""
