@@ -71,7 +71,7 @@ def _groups(kind: NoiseKind, classes: ClassTable, data: str) -> Sequence[str]:
     unknown = [name for name, group in zip(classes.ids, names, strict=True) if not group]
     if unknown:
         where = (
-            "give every class a genus" if kind == "genus"
+            "give every class a genus with `florilege bundle set-names`" if kind == "genus"
             else "name one group for each class in a column 'group' of the data or classes.csv"
         )  # fmt: skip
         raise DataError(f"no {kind} is known for these classes: {first(unknown)}; {where}")

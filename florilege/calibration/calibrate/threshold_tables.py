@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from math import floor
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -59,7 +60,7 @@ def tabulate(source: Source, plan: CalibrationPlan, extent: _Extent = "full") ->
     groups = _choose_rules(source, plan, ks, extent)
     watched = [ks.index(k) for k in plan.compared]  # of average_k, which comes first
     measurement = measure(source, [rule for of in groups for rule in of.rules], watched=watched)
-    if source.view.single:
+    if source.view.single and extent == "full":  # the rate that it names allows for all sizes
         _refuse_contradiction(measurement)
     table = Table(
         view=source.view,
@@ -249,18 +250,24 @@ def _refuse_contradiction(measurement: Measurement) -> None:
     if noisy is None or not measurement.labelled:
         return
     chances = np.minimum(measurement.chance.sum(axis=1) / rows, 1.0)
-    for index, (hits, chance) in enumerate(zip(measurement.hits, chances, strict=True)):
+    # The largest rate that the hits of each rule allow: beyond it not even every set could hold the
+    # true class.
+    limits = dict[float, tuple[int, float]]()
+    for index, (hits, chance) in enumerate(zip(measurement.hits, chances.tolist(), strict=True)):
         effective = measurement.effective_rows(index)[1]
         share, _ = score_interval(float(hits) / rows, effective, z=_CONTRADICTION)
-        most = 1 - noisy.noise.low * (1 - float(chance))  # where every set has the true class
-        if share > most:
-            size = measurement.mean_size(index)
-            raise DataError(
-                f"a label noise of {noisy.noise.low:g} contradicts these photos: "
-                f"{float(hits) / rows:.1%} of sets with {size:.1f} classes on average hold the "
-                f"label, and at this rate at most {most:.1%} could; give a smaller rate, such as "
-                f"{(1 - share) / (1 - float(chance)):.2g}"
-            )
+        if chance < 1:
+            limits[(1 - share) / (1 - chance)] = index, chance
+    limit = min(limits, default=1.0)
+    if noisy.noise.low > limit:
+        index, chance = limits[limit]
+        raise DataError(
+            f"a label noise of {noisy.noise.low:g} contradicts these photos: "
+            f"{measurement.hits[index] / rows:.1%} of sets with {measurement.mean_size(index):.1f} "
+            "classes on average hold the label, and at this rate at most "
+            f"{1 - noisy.noise.low * (1 - chance):.1%} could; give a rate of at most "
+            f"{floor(1000 * limit) / 1000:g}"
+        )
 
 
 def _summary(

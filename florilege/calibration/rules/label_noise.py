@@ -64,7 +64,7 @@ def parse_label_noise(text: str) -> tuple[NoiseKind, float | Path]:
             return kind, Path(value)
         raise ValueError(
             "label_noise takes a rate in [0, 1) or the CSV file of a review, after genus: or "
-            f"group: where labels are wrong within these alone; got {text!r}"
+            f"group: where labels are wrong within these alone; there is no file {value!r}"
         ) from None
     if not isfinite(rate) or not 0 <= rate < 1:
         raise ValueError(f"label_noise must be in [0, 1), got {value}")

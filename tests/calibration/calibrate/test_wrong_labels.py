@@ -14,7 +14,7 @@ from florilege.calibration.certificate import Reason
 from florilege.calibration.intervals import wilson
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.statement import PHRASES, statement
-from florilege.calibration.rules.label_noise import LabelNoise, NoisyLabels
+from florilege.calibration.rules.label_noise import LabelNoise, NoiseKind, NoisyLabels
 from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.scores import scores
 from florilege.calibration.view import PLAIN, Setting, View
@@ -197,11 +197,17 @@ def test_an_evaluation_allows_for_wrong_labels_of_its_own_photos(
 
 
 def test_a_rate_that_the_photos_contradict_is_refused() -> None:
-    with pytest.raises(DataError, match=r"label noise of 0\.3 contradicts.*smaller rate, such as"):
-        calibrated(SAMPLE.labels, model(0.3))
-    uniform = NoisyLabels(noise=LabelNoise.of("uniform", 0.05), groups=EVERYONE)
-    with pytest.raises(DataError, match=r"label noise of 0\.05 contradicts"):
-        calibrated(SAMPLE.labels, uniform)
+    for rate, kind in ((0.3, "genus"), (0.3, "uniform"), (0.05, "uniform")):
+        groups = GENERA if kind == "genus" else EVERYONE
+        noise = NoisyLabels(noise=LabelNoise.of(cast(NoiseKind, kind), rate), groups=groups)
+        with pytest.raises(DataError, match=f"label noise of {rate} contradicts") as refused:
+            calibrated(SAMPLE.labels, noise)
+        limit = float(str(refused.value).rpartition("give a rate of at most ")[2])
+        assert limit < rate
+        calibrated(
+            SAMPLE.labels,
+            replace(noise, noise=replace(noise.noise, rate=limit, low=limit, high=limit)),
+        )
 
 
 def test_the_rate_of_a_review_widens_intervals_and_promises_use_its_least(
