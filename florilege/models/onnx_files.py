@@ -9,7 +9,7 @@ Numbers of fields are those of onnx.proto; the encoding is that of protocol buff
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from florilege.errors import BundleError
 
@@ -58,6 +58,18 @@ def refuse_files(content: bytes) -> None:
     metadata = (field for field in _fields(content, 0, len(content)) if field.number == _METADATA)
     if any(_entry(content, field).get(1) == _SESSION_OPTIONS for field in metadata):
         raise BundleError("its metadata sets options of ONNX Runtime (ort_config): remove them")
+
+
+def without_origins(model: Any) -> bytes:
+    """Serialise an ``onnx.ModelProto`` without the exporter's stack traces, paths and notes."""
+    graph, functions = model.graph, model.functions
+    nodes = (node for holder in (graph, *functions) for node in holder.node)
+    values = (*graph.value_info, *graph.input, *graph.output, *graph.initializer)
+    for message in (model, graph, *functions, *nodes, *values):
+        for field in {"metadata_props", "doc_string"} & set(message.DESCRIPTOR.fields_by_name):
+            message.ClearField(field)
+    model.producer_name, model.producer_version = "florilege", ""
+    return bytes(model.SerializeToString(deterministic=True))
 
 
 def weight_files(content: bytes) -> Iterator[str]:

@@ -11,7 +11,6 @@ import pytest
 from florilege.calibration.record.record_file import read_record
 from florilege.command_line.export_cli import _write_folder, app
 from florilege.errors import BundleError, UsageError
-from florilege.models import onnx_graph
 from florilege.models.bundle import MODEL, open_bundle, replace_files
 from florilege.plugins.devices import device_bundle
 from tests.commands import call, error_of
@@ -27,7 +26,7 @@ export, refusal = partial(call, app), partial(error_of, app)
 def test_weights_are_halved_and_calibrated_anew_if_the_sets_agree(
     bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_graph, "SMALL", 10)
+    monkeypatch.setattr(device_bundle, "_SMALL", 10)
     out = tmp_path / "out"
     words = (bundle, "--target", "mobile", "--data", photos, "--out", out)
     result = export(*words, "--json")
@@ -81,8 +80,8 @@ def test_halving_rounds_large_tensors_by_rows_and_leaves_the_others(
     for name, values in tensors.items():
         tensor = onnx.numpy_helper.from_array(values.astype(np.float32), name)
         graph.graph.initializer.append(tensor)
-    monkeypatch.setattr(onnx_graph, "SMALL", 20)
-    halved = onnx.load_from_string(onnx_graph.halve_weights(graph.SerializeToString()))
+    monkeypatch.setattr(device_bundle, "_SMALL", 20)
+    halved = onnx.load_from_string(device_bundle._halve_weights(graph.SerializeToString()))
     names = {each.name for each in halved.graph.initializer if each.data_type == 5}
     assert names == {"large/int16", "weights/int16"}
     halved.graph.output.append(onnx.ValueInfoProto(name="large"))

@@ -16,9 +16,9 @@ from florilege.errors import BundleError
 from florilege.models import onnx_files, runtime
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.onnx_files import refuse_files, weight_files
-from florilege.models.onnx_graph import halve_weights
-from florilege.models.runtime import Runtime, open_graph
-from florilege.models.session import Session, open_in_openvino
+from florilege.models.runtime import Runtime, open_graph, open_in_openvino
+from florilege.models.session import Session
+from florilege.plugins.devices.device_bundle import _halve_weights
 from tests.models.bundles import make_bundle, network
 from tests.models.files_in_graphs import PLACES, SECRET, leaking, outside
 
@@ -46,7 +46,7 @@ def test_no_place_for_a_tensor_leads_to_a_file(secret: Path, place: str) -> None
         with pytest.raises(BundleError, match=r"b/model.onnx .* stored in .*'\.env'"):
             Session(bundle, device="cpu", runtime=Runtime(name, "float32"))
     with pytest.raises(BundleError, match=r"\.env"):
-        halve_weights(content)
+        _halve_weights(content)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -62,7 +62,7 @@ def test_openvino_would_read_any_file(secret: Path, monkeypatch: pytest.MonkeyPa
     content = leaking("initializer", str(secret)).SerializeToString()
     with pytest.raises(BundleError, match=r"\.env"):
         open_in_openvino(content, 4, bf16=False)
-    monkeypatch.setattr("florilege.models.session.refuse_files", lambda content: None)
+    monkeypatch.setattr("florilege.models.runtime.refuse_files", lambda content: None)
     graph = open_in_openvino(content, 4, bf16=False)
     leak = graph.run(["logits"], {"image": np.zeros((1, 4, 4, 3), np.uint8)})[0]
     assert leak.tolist() == [NUMBERS]
@@ -281,7 +281,7 @@ def test_only_the_modules_that_check_open_graphs() -> None:
         if any(each in path.read_text("utf-8") for each in opening)
     }
     own = {"models/export.py"}  # opens what it has just made
-    assert modules == {"models/runtime.py", "models/session.py"} | own
+    assert modules == {"models/runtime.py"} | own
 
 
 def test_the_check_needs_no_package_that_a_server_lacks() -> None:

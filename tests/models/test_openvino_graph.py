@@ -13,8 +13,8 @@ import pytest
 
 from florilege.errors import BundleError, UsageError
 from florilege.models.bundle import Bundle, replace_files
-from florilege.models.runtime import Runtime
-from florilege.models.session import Session, open_in_openvino
+from florilege.models.runtime import Runtime, open_in_openvino
+from florilege.models.session import Session
 from tests.calibration.small_bundle import SIDE, make_bundle, network
 
 FLOAT32, BF16 = Runtime("openvino", "float32"), Runtime("openvino", "bf16")
@@ -61,7 +61,7 @@ def run_with_session(bundle: Bundle, code: str, **environment: str) -> None:
     """Run code in a process that has opened the bundle."""
     opened = f"""
 from florilege.models.bundle import open_bundle
-from florilege.models.runtime import Runtime
+from florilege.models.runtime import Runtime, open_in_openvino
 from florilege.models.session import Session
 session = Session(open_bundle({str(bundle.path)!r}), runtime=Runtime("openvino", "float32"))
 """

@@ -36,10 +36,9 @@ _Property = tuple[bytes, bytes]  # name and content
 
 
 class Box(NamedTuple):
-    """A box: its name, and where in the file that and its content stand."""
+    """A box: its name, and where in the file its content stands."""
 
     name: bytes
-    name_at: int
     start: int
     end: int
 
@@ -66,7 +65,7 @@ def boxes(data: bytes, at: int, end: int) -> Iterator[Box]:
         stop = end if size == 0 else min(at + size, end)
         if stop < start:
             return
-        yield Box(name, at + 4, start, stop)
+        yield Box(name, start, stop)
         at = stop
 
 

@@ -28,7 +28,7 @@ from florilege.models.imported.wrapper import (
     original_outputs,
     wrap_and_compare,
 )
-from florilege.models.onnx_graph import without_origins
+from florilege.models.onnx_files import without_origins
 from florilege.version import installed
 
 MOST_PHOTOS: Final = 32  # to compare; of more, a sample spread evenly over the sorted list

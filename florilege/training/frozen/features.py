@@ -27,8 +27,14 @@ from florilege.models.heads import CosineHead, exact_float32
 from florilege.models.images import DECODER_VERSION, Preprocess, load
 from florilege.models.output_store import OutputStore, photo_id
 from florilege.models.photo_hashes import photo_hash
-from florilege.models.runtime import OPENVINO, Runtime, fastest_float32, open_graph
-from florilege.models.session import FEATURES, INPUT, open_in_openvino
+from florilege.models.runtime import (
+    OPENVINO,
+    Runtime,
+    fastest_float32,
+    open_graph,
+    open_in_openvino,
+)
+from florilege.models.session import FEATURES, INPUT
 from florilege.terminal import progress
 from florilege.training.batches.data_loader import Features, PictureBatches
 from florilege.training.batches.run_photos import (
