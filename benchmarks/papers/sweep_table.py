@@ -13,7 +13,7 @@ from pathlib import Path
 
 from florilege.data.options import parse_options
 from florilege.plugins.papers.published import PAPERS, PublishedFigure
-from florilege.plugins.papers.sweep.sweep_record import Mean, Record
+from florilege.plugins.papers.sweep_record import Mean, Record
 
 COLUMNS = {"average_k": "average", "top_k": "top"}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.papers import sweep_table as rows
-from florilege.plugins.papers.sweep.sweep_record import Record
+from florilege.plugins.papers.sweep_record import Record
 from florilege.training.configuration import resolve
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from florilege.errors import UsageError
-from florilege.plugins.ray.ray_tasks import demand_ray
+from florilege.plugins.ray import demand_ray
 from tests.server import garden
 from tests.server.server_thread import Running
 

@@ -17,7 +17,6 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from florilege.errors import first
 from florilege.models.images.sniff import ImageError, sniff
-from florilege.plugins.exchange.capture import read_capture
 from florilege.plugins.exchange.deployments import (
     COLUMNS,
     Deployments,
@@ -25,7 +24,13 @@ from florilege.plugins.exchange.deployments import (
     time_of,
     time_text,
 )
-from florilege.plugins.exchange.exchange import candidates, identified_by, remarks, taxon_terms
+from florilege.plugins.exchange.exchange import (
+    candidates,
+    identified_by,
+    read_capture,
+    remarks,
+    taxon_terms,
+)
 from florilege.server.predict.formats import Row
 from florilege.server.predict.prediction import Line
 from florilege.tables import spreadsheet_cell

@@ -19,7 +19,7 @@ def commands() -> Mapping[str, Command]:
             about="List the recipes, including one for each row of the papers.",
         ),
         "sweep": Command(
-            module="florilege.plugins.papers.sweep.cli",
+            module="florilege.plugins.papers.sweep_cli",
             about="Train a recipe over a grid of settings and seeds, and compare.",
             if_stopped="stopped; repeat the command with --resume to continue\n",
             loads_torch=True,

@@ -51,7 +51,7 @@ def _plain(name: str, recipe: Recipe) -> dict[str, Any]:
     return {"name": name, **plain, "example": recipe.example, "work": work or None}
 
 
-def hours_of(recipe: Recipe) -> str:
+def _hours_of(recipe: Recipe) -> str:
     """GPU hours of a run: as published, or an estimate such as ``~5.2``."""
     if isinstance(recipe, PublishedRecipe) and recipe.gpu_hours is not None:
         return f"{recipe.gpu_hours:.1f}"
@@ -72,5 +72,5 @@ def _print_published(title: str, items: list[tuple[str, PublishedRecipe]]) -> No
     table = new_table((*words, "GPU h"), words=words)
     for name, recipe in items:
         first = re.sub(r" \(sd [\d.]+\)", "", recipe.published.partition("; ")[0])
-        table.add_row(name, Text(recipe.row), Text(first or "-"), hours_of(recipe))
+        table.add_row(name, Text(recipe.row), Text(first or "-"), _hours_of(recipe))
     print_table(table, title)

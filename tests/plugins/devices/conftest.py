@@ -7,7 +7,7 @@ import pytest
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.models.bundle import set_pictures
 from florilege.models.reference_pictures import Credit, PictureFile
-from florilege.plugins.devices.web_folder import PACKAGE, VERSION
+from florilege.plugins.devices.device_folders import PACKAGE, VERSION
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from tests.server import garden
 from tests.server.test_places import occurrences

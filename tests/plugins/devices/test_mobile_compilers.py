@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from florilege.models.session import Outputs
-from florilege.plugins.devices.mobile_folder import mobile_files
+from florilege.plugins.devices.device_folders import _mobile_files
 from florilege.server.answers.answer import judge
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
@@ -208,7 +208,7 @@ def _none_of_these(pipeline: Pipeline, group: Sequence[Outputs], nearest: float)
 def test_a_compiled_snippet_gives_the_sets_of_the_server(
     pipeline: Pipeline, tmp_path: Path, compiler: Any
 ) -> None:
-    for name, content in mobile_files(pipeline).items():
+    for name, content in _mobile_files(pipeline).items():
         (tmp_path / name).write_bytes(content)
     pack = json.loads((tmp_path / "pack.json").read_text())
     cells = [CELLS[name] for name in pack["occurrences"]["regions"]]

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from florilege.models.session import Outputs
-from florilege.plugins.devices.mobile_folder import _check_picture, mobile_files
+from florilege.plugins.devices.device_folders import _check_picture, _mobile_files
 from florilege.server.answers.answer import judge
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
@@ -94,7 +94,7 @@ class Snippet:
 def test_the_snippets_give_the_sets_of_the_server(
     pipeline: Pipeline, photos: Path, count: int
 ) -> None:
-    snippet = Snippet(mobile_files(pipeline)["pack.json"])
+    snippet = Snippet(_mobile_files(pipeline)["pack.json"])
     paths = sorted(photos.glob("train/*/*.png"))[::13]
     for start in range(0, len(paths) - count):
         outputs = [pipeline.outputs(path.read_bytes()) for path in paths[start:][:count]]
@@ -112,7 +112,7 @@ def test_the_snippets_give_the_sets_of_the_server(
 def test_the_snippets_tell_unfamiliar_photos_as_the_server_does_by_logits(
     pipeline: Pipeline, count: int
 ) -> None:
-    snippet, verdicts = Snippet(mobile_files(pipeline)["pack.json"]), set[str]()
+    snippet, verdicts = Snippet(_mobile_files(pipeline)["pack.json"]), set[str]()
     for photo in (garden.photo(1), garden.DULL, garden.photo(5, blur=0.5, other=6)):
         outputs = [pipeline.outputs(each) for each in [garden.DULL, photo][-count:]]
         logits = {
@@ -128,7 +128,7 @@ def test_the_snippets_tell_unfamiliar_photos_as_the_server_does_by_logits(
 def test_both_snippets_refuse_no_photos_and_read_the_rule_for_unfamiliar_ones(
     pipeline: Pipeline,
 ) -> None:
-    files = mobile_files(pipeline)
+    files = _mobile_files(pipeline)
     kotlin, swift = files["Florilege.kt"].decode(), files["Florilege.swift"].decode()
     assert "require(photos.isNotEmpty())" in kotlin
     assert "guard !photos.isEmpty else { throw" in swift
@@ -138,7 +138,7 @@ def test_both_snippets_refuse_no_photos_and_read_the_rule_for_unfamiliar_ones(
 
 
 def test_the_usual_table_of_a_rule_is_marked(pipeline: Pipeline) -> None:
-    pack = json.loads(mobile_files(pipeline)["pack.json"])
+    pack = json.loads(_mobile_files(pipeline)["pack.json"])
     tables = [each for each in pack["calibration"]["tables"] if each["images"] == 1]
     plain = [each for each in tables if each["list"] is None and each["place"] is None]
     marked = {(each["rule"], each["guarantee"]): each["usual"] for each in plain}
@@ -148,7 +148,7 @@ def test_the_usual_table_of_a_rule_is_marked(pipeline: Pipeline) -> None:
 
 
 def test_a_picture_from_a_formula_checks_an_app(pipeline: Pipeline) -> None:
-    files = mobile_files(pipeline)
+    files = _mobile_files(pipeline)
     check, snippet = json.loads(files["check.json"]), Snippet(files["pack.json"])
     side = pipeline.bundle.preprocess.image_size
     assert _check_picture(side)[2, 3].tolist() == [(21 + 26 + 59 * c) % 256 for c in range(3)]

@@ -21,8 +21,8 @@ from florilege.errors import UsageError
 from florilege.models.images import Preprocess, load
 from florilege.models.images.colours import _profile_of_codes
 from florilege.page_files import service_worker
-from florilege.plugins.devices import device_bundle, web_folder
-from florilege.plugins.devices.web_folder import read_runtime, transfer_bytes, web_files
+from florilege.plugins.devices import device_bundle, device_folders
+from florilege.plugins.devices.device_folders import _read_runtime, _transfer_bytes, _web_files
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.http.cached_responses import BundleInfo
@@ -53,7 +53,7 @@ LOAD = """async ([text, preprocess]) => {
 
 @pytest.fixture(scope="module")
 def contents(pipeline: Pipeline, runtime: Path) -> dict[str, bytes]:
-    return web_files(pipeline, read_runtime(runtime))
+    return _web_files(pipeline, _read_runtime(runtime))
 
 
 @pytest.fixture(scope="module")
@@ -442,8 +442,8 @@ def test_an_update_is_used_when_the_page_is_opened_again_and_fetches_only_what_c
     wait_until(page, READY)
     changed, times = dict(contents), (out / "card.json").stat()
     changed["card.json"] = contents["card.json"].replace(b"2026.11", b"2026.12")
-    large = [pack[name]["path"] for name in web_folder.LARGE]
-    fetched = web_folder._fetched({path: changed[path] for path in changed.keys() - {"sw.js"}})
+    large = [pack[name]["path"] for name in device_folders.LARGE]
+    fetched = device_folders._fetched({path: changed[path] for path in changed.keys() - {"sw.js"}})
     small = {path: fetched[path] for path in fetched if not path.startswith(tuple(large))}
     changed["sw.js"] = service_worker(small, large)
     _write_folder(out, changed)
@@ -484,12 +484,12 @@ def test_the_page_can_be_installed(chromium: Any, folder: Path) -> None:
 def test_a_browser_fetches_little_besides_the_network(
     pipeline: Pipeline, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, runtime: Path
 ) -> None:
-    assert transfer_bytes(contents) < 5_000_000
+    assert _transfer_bytes(contents) < 5_000_000
     assert b'"thumbnails/0.jpg"' in contents["sw.js"]
-    monkeypatch.setattr(web_folder, "MOST_KEPT", 1000)
-    less = web_files(pipeline, read_runtime(runtime))
+    monkeypatch.setattr(device_folders, "MOST_KEPT", 1000)
+    less = _web_files(pipeline, _read_runtime(runtime))
     assert b'"thumbnails/0.jpg"' not in less["sw.js"]
     assert "thumbnails/0.jpg" in less
-    monkeypatch.setattr(web_folder, "LARGEST_MODEL", 10)
+    monkeypatch.setattr(device_folders, "LARGEST_MODEL", 10)
     with pytest.raises(UsageError, match="smaller network"):
-        web_files(pipeline, read_runtime(runtime))
+        _web_files(pipeline, _read_runtime(runtime))

@@ -4,15 +4,15 @@ from pathlib import Path
 import pytest
 
 from florilege.errors import UsageError
-from florilege.plugins.devices.web_folder import PACKAGE, SHA256, VERSION, read_runtime
+from florilege.plugins.devices.device_folders import PACKAGE, SHA256, VERSION, _read_runtime
 from tests.plugins.devices.conftest import ROOT
 
 
 def test_the_package_and_its_folder_give_the_same_files(runtime: Path, tmp_path: Path) -> None:
     with tarfile.open(runtime) as archive:
         archive.extractall(tmp_path, filter="data")
-    files = read_runtime(runtime)
-    assert read_runtime(tmp_path / "package") == files
+    files = _read_runtime(runtime)
+    assert _read_runtime(tmp_path / "package") == files
     assert sorted(files) == sorted(SHA256)
 
 
@@ -34,4 +34,4 @@ def test_anything_else_is_refused_with_the_command_that_gets_it(kind: str, tmp_p
         for name in SHA256:
             (path / "dist" / name).write_bytes(b"another version")
     with pytest.raises(UsageError, match="npm pack onnxruntime-web@"):
-        read_runtime(None if kind == "nothing" else path)
+        _read_runtime(None if kind == "nothing" else path)

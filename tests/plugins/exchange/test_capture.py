@@ -9,7 +9,7 @@ import pillow_heif
 import pytest
 from PIL import ExifTags, Image
 
-from florilege.plugins.exchange.capture import Capture, read_capture
+from florilege.plugins.exchange.exchange import _Capture, read_capture
 
 GPS = ExifTags.GPS
 ASCII, BYTE, RATIONAL, UNDEFINED, SIGNED = 2, 1, 5, 7, 10
@@ -70,7 +70,7 @@ def test_time_and_place_are_read_of_every_type(tmp_path: Path, form: str) -> Non
     else:
         image.save(path, form, exif=exif)
     taken = datetime.fromisoformat("2026-06-30T09:15:00-03:00")
-    assert read_capture(path) == Capture(taken, -47.505, 8.25)
+    assert read_capture(path) == _Capture(taken, -47.505, 8.25)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_places_are_read_as_cameras_write_them(
     tmp_path: Path, latitude: Entry, reference: Entry | None, expected: float | None
 ) -> None:
     capture = read_capture(photo(tmp_path / "a.jpg", [TIME], place(latitude, reference)))
-    assert capture == Capture(LOCAL, expected, None if expected is None else 8.25)
+    assert capture == _Capture(LOCAL, expected, None if expected is None else 8.25)
 
 
 @pytest.mark.parametrize(("east", "expected"), [(b"w\0", -8.25), (b"N\0", None)])
@@ -186,14 +186,14 @@ def test_a_camera_without_a_fix_names_no_place(tmp_path: Path) -> None:
     zero = rationals((0, 1), (0, 1), (0, 1))
     position = [(1, ASCII, b"N\0"), (2, RATIONAL, zero), (3, ASCII, b"E\0"), (4, RATIONAL, zero)]
     capture = read_capture(photo(tmp_path / "a.jpg", [TIME], position))
-    assert capture == Capture(LOCAL, None, None, without_fix=True)
+    assert capture == _Capture(LOCAL, None, None, without_fix=True)
     equator = place((2, RATIONAL, zero), (1, ASCII, b"N\0"))
-    assert read_capture(photo(tmp_path / "b.jpg", [TIME], equator)) == Capture(LOCAL, 0.0, 8.25)
+    assert read_capture(photo(tmp_path / "b.jpg", [TIME], equator)) == _Capture(LOCAL, 0.0, 8.25)
 
 
 def test_what_is_no_photo_or_damaged_has_no_time_and_place(tmp_path: Path) -> None:
     (tmp_path / "photo").write_bytes(b"Exif\0\0II")
-    assert read_capture(tmp_path / "photo") == read_capture(tmp_path / "absent") == Capture()
+    assert read_capture(tmp_path / "photo") == read_capture(tmp_path / "absent") == _Capture()
     whole = photo(tmp_path / "whole.jpg", [TIME], place(SOUTH, (1, ASCII, b"S\0"))).read_bytes()
     for end in range(20, 260, 7):
         (tmp_path / "photo").write_bytes(whole[:end])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from florilege.plugins.papers.cli import hours_of
+from florilege.plugins.papers.cli import _hours_of
 from florilege.plugins.papers.published import PAPERS, Cost, PublishedRecipe, cost_of
 from florilege.training.recipes import RECIPES, Recipe
 
@@ -51,7 +51,7 @@ def section(title: str, items: Sequence[Published]) -> str:
     lines = [f"### {title}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, each in items:
         data = [f"`{each.example}`"] if optional else []
-        cells = (f"`{name}`", each.row, *data, each.published or "-", hours_of(each))
+        cells = (f"`{name}`", each.row, *data, each.published or "-", _hours_of(each))
         lines.append(f"| {' | '.join(cells)} |")
     hours = dict.fromkeys(each.cost for _, each in items if each.gpu_hours)
     result = [f"Published GPU hours: {cost}." for cost in hours]

@@ -14,7 +14,7 @@ import pytest
 
 from florilege.cores import Workers
 from florilege.errors import FlorilegeError, UsageError
-from florilege.plugins.ray.ray_tasks import ATTEMPTS, MOST_ITEMS, PORTIONS, _portions, spread
+from florilege.plugins.ray import ATTEMPTS, MOST_ITEMS, PORTIONS, _portions, spread
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
 pytestmark = [

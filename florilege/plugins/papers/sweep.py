@@ -3,12 +3,12 @@
 import multiprocessing
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.queues import Queue
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -18,10 +18,11 @@ from florilege.cores import cores, share_cores
 from florilege.errors import FlorilegeError, UsageError
 from florilege.files import new_folder_lock
 from florilege.models.runtime import import_runtime
-from florilege.plugins.papers.sweep.sweep_record import (
+from florilege.plugins.papers.sweep_record import (
     FIGURES,
     PICTURE,
     Changes,
+    Mean,
     Record,
     RunRecord,
     words_of,
@@ -34,6 +35,9 @@ from florilege.training.preparation import open_data
 from florilege.training.run_export import export_run
 from florilege.training.run_folder import RunFolder
 from florilege.training.train import TrainResult, train_run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class _Job(NamedTuple):
@@ -206,14 +210,42 @@ def _test(record: Record, folder: Path) -> None:
     if unmeasured or (runs and not (folder / PICTURE).exists()):
         seeds = f"{len(runs)} seeds" if len(runs) > 1 else "1 seed"
         title = f"{record.recipe}: {words_of(runs[0].changes)}, {seeds}"
-        from florilege.plugins.papers.sweep.sweep_plot import (
-            accuracy_over_k,  # matplotlib takes a second
-        )
-
         try:
-            accuracy_over_k(record.tested(), title).savefig(folder / PICTURE, dpi=150)
+            _accuracy_over_k(record.tested(), title).savefig(folder / PICTURE, dpi=150)
         except OSError as error:
             raise FlorilegeError(f"cannot write {folder / PICTURE}: {error.strerror}") from error
+
+
+def _accuracy_over_k(
+    tested: Mapping[str, Mapping[float, Mapping[str, Mean]]], title: str
+) -> "Figure":
+    """Average-K and top-K accuracy on test over K, means over seeds with 95 % intervals.
+
+    ``tested`` is that of a `Record`: means by rule, K and figure.
+    """
+    import matplotlib as mpl  # the extra ``report``, which takes a second
+    from matplotlib.ticker import PercentFormatter
+
+    from florilege.calibration.report.html_page import BLUE, GREEN, STYLE, panel
+
+    with mpl.rc_context(STYLE):
+        figure, axes = panel("K", "sets of test photos with the truth")
+        for rule, colour, form, label in (
+            ("average_k", GREEN, "o-", "K on average"),
+            ("top_k", BLUE, "s--", "exactly K, the K best"),
+        ):
+            by_k = tested.get(rule, {})
+            means = [figures["hit_rate"] for figures in by_k.values()]
+            values, halves = [mean.mean for mean in means], [mean.half or 0.0 for mean in means]
+            axes.errorbar(
+                *(list(by_k), values, halves),
+                fmt=form, color=colour, markersize=4, capsize=3, label=label,
+            )  # fmt: skip
+        axes.set_xticks(sorted({k for by_k in tested.values() for k in by_k}))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.set_title(title)
+        axes.legend(loc="lower right", title="mean and 95 % interval" if any(halves) else None)
+        return figure
 
 
 def tested(run: RunRecord, folder: Path) -> list[dict[str, Any]]:
@@ -224,7 +256,7 @@ def tested(run: RunRecord, folder: Path) -> list[dict[str, Any]]:
 
     Returns:
         For the rules ``average_k`` and ``top_k`` and each K a row with ``rule``, ``k`` and
-        :data:`florilege.plugins.papers.sweep.sweep_record.FIGURES`.
+        :data:`florilege.plugins.papers.sweep_record.FIGURES`.
 
     Raises:
         BundleError, DataError: As `calibrate` and `evaluate`.

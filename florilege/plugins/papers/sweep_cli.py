@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from florilege.errors import UsageError, repeated
-from florilege.plugins.papers.sweep.sweep_record import (
+from florilege.plugins.papers.sweep_record import (
     FILE,
     PICTURE,
     Changes,
@@ -69,7 +69,7 @@ def _sweep_command(
     After any interruption, the same command with --resume continues.
     """
     # Here, because torch takes seconds and --help does without.
-    from florilege.plugins.papers.sweep.sweep import sweep
+    from florilege.plugins.papers.sweep import sweep
     from florilege.training.configuration import resolve
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from florilege.errors import BundleError
-from florilege.plugins.papers.sweep.sweep_record import FILE, Mean, Record, RunRecord
+from florilege.plugins.papers.sweep_record import FILE, Mean, Record, RunRecord
 
 
 def _record(*accuracies: list[float | None]) -> Record:

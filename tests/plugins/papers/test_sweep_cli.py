@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from florilege.errors import UsageError
-from florilege.plugins.papers.sweep import sweep
-from florilege.plugins.papers.sweep.cli import _overrides_of, _points_of, app
-from florilege.plugins.papers.sweep.sweep_record import FIGURES, words_of
+from florilege.plugins.papers import sweep
+from florilege.plugins.papers.sweep_cli import _overrides_of, _points_of, app
+from florilege.plugins.papers.sweep_record import FIGURES, words_of
 from florilege.training.configuration import resolve
 from florilege.training.run_folder import RunFolder
 from tests.commands import call, quick_run

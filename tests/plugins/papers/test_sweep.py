@@ -9,10 +9,10 @@ import pytest
 
 from florilege.cores import cores
 from florilege.errors import DataError, SomeInputsFailed, UsageError
-from florilege.plugins.papers.sweep import sweep as module
-from florilege.plugins.papers.sweep.cli import _overrides_of, _points_of
-from florilege.plugins.papers.sweep.sweep import ConfigOf, sweep
-from florilege.plugins.papers.sweep.sweep_record import FIGURES, PICTURE, Changes, Record, RunRecord
+from florilege.plugins.papers import sweep as module
+from florilege.plugins.papers.sweep import ConfigOf, sweep
+from florilege.plugins.papers.sweep_cli import _overrides_of, _points_of
+from florilege.plugins.papers.sweep_record import FIGURES, PICTURE, Changes, Record, RunRecord
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.run_folder import RunFolder

@@ -1,8 +1,9 @@
-"""The web page as a folder for any static host; it answers without a server or a network.
+"""The folders that devices get: a web page for any static host, and files for an app.
 
-Its runtime is two files of the npm package ``onnxruntime-web``, with known hashes. It is not part
-of Florilege because it takes 14 MB. Users pass the file that ``npm pack`` writes, or the folder of
-an installed package.
+The page answers without a server or a network. Its runtime is two files of the npm package
+``onnxruntime-web``, with known hashes. It is not part of Florilege because it takes 14 MB. Users
+pass the file that ``npm pack`` writes, or the folder of an installed package. An app has
+``onnxruntime-android`` or ``onnxruntime-objc``.
 """
 
 import gzip
@@ -10,19 +11,119 @@ import hashlib
 import json
 import re
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from florilege.errors import UsageError
+from florilege.hooks import ExportedFiles
 from florilege.models.bundle import MODEL
+from florilege.models.session import FEATURES, Outputs, Session
 from florilege.page_files import HEAD, SERVICE_WORKER, page_files, service_worker
-from florilege.plugins.devices.device_bundle import PACK, add_arrays, device_pack, named_file
+from florilege.plugins.devices.device_bundle import (
+    PACK,
+    add_arrays,
+    device_bundle,
+    device_pack,
+    named_file,
+)
+from florilege.server.answers.answer import judge
 from florilege.server.answers.pipeline import Pipeline
+from florilege.server.answers.query import IdentifyQuery
 from florilege.server.http.model_card import model_card
 from florilege.server.settings import Settings
+
+
+def export_page(bundle: Path, runtime: Path | None, data: str | None, split: str) -> ExportedFiles:
+    """The web page, as `florilege.hooks.ExportTarget` wants it."""
+    runtime_files = _read_runtime(runtime)
+    with device_bundle(bundle, data, split) as pipeline:
+        contents = _web_files(pipeline, runtime_files)
+        network = len(pipeline.bundle.read(MODEL))
+    sizes = {"network_bytes": network, "other_bytes": _transfer_bytes(contents)}
+    return ExportedFiles(contents, sizes)
+
+
+def export_files(bundle: Path, _: Path | None, data: str | None, split: str) -> ExportedFiles:
+    """The files for an app, as `florilege.hooks.ExportTarget` wants them."""
+    with device_bundle(bundle, data, split) as pipeline:
+        network = len(pipeline.bundle.read(MODEL))
+        return ExportedFiles(_mobile_files(pipeline), {"network_bytes": network})
+
+
+def _mobile_files(pipeline: Pipeline) -> dict[str, bytes]:
+    """The files of the folder by relative path."""
+    snippets = files("florilege.plugins.devices") / "mobile"
+    contents = {file.name: file.read_bytes() for file in snippets.iterdir()}
+    pack = {**device_pack(pipeline), "features": FEATURES if pipeline.reference else None}
+    add_arrays(pack, contents, pipeline)
+    return {
+        MODEL: pipeline.bundle.read(MODEL),
+        PACK: json.dumps(pack, ensure_ascii=False).encode(),
+        "check.json": json.dumps(_check(pipeline)).encode(),
+        **contents,
+    }
+
+
+def _check_picture(side: int) -> NDArray[np.uint8]:
+    """The picture of ``check.json``, ``(side, side, 3)``: a formula that works in any language."""
+    rows, columns, channels = np.indices((side, side, 3))
+    picture: NDArray[np.uint8] = ((7 * columns + 13 * rows + 59 * channels) % 256).astype(np.uint8)
+    return picture
+
+
+def _check(pipeline: Pipeline) -> dict[str, Any]:
+    """What the network says of a picture, the sets of one and two such photos, and its verdicts."""
+    picture = _check_picture(pipeline.bundle.preprocess.image_size)
+    outputs = Session(pipeline.bundle, device="cpu").outputs(
+        picture[np.newaxis], features=pipeline.reference is not None
+    )
+    sets = list(_check_sets(pipeline, outputs))
+    plan = pipeline.plan(IdentifyQuery(none=True))
+    whole = pipeline.decide([outputs], plan, "check").answer
+    by_logits = judge(outputs.logits, IdentifyQuery(), pipeline.record).verdict
+    return {
+        "logits": outputs.logits[pipeline.record.head][0].tolist(),
+        "features": None if outputs.features is None else outputs.features[0].tolist(),
+        "sets": sets,
+        "set_of_1": sets[0]["set"],
+        "set_of_2": sets[1]["set"],
+        "unfamiliar": _is_suspect(by_logits),
+        "unfamiliar_by_features": _is_suspect(whole.rejection.verdict),
+        "none_of_these": whole.set.none_of_these,
+    }
+
+
+def _check_sets(pipeline: Pipeline, outputs: Outputs) -> Iterator[dict[str, Any]]:
+    """The sets of all classes and of each list, without a place, in a region, and in its June."""
+    names = (None, *(listed.name for listed in pipeline.record.lists))
+    for place, name, photos in product(_check_places(pipeline), names, (1, 2)):
+        query = {"list": name, **place}
+        plan = pipeline.plan(IdentifyQuery.model_validate(query))
+        results = pipeline.decide([outputs] * photos, plan, "check").answer.results
+        yield {"photos": photos, **query, "set": [result.class_id for result in results]}
+
+
+def _is_suspect(verdict: str) -> bool | None:
+    return None if verdict == "not_judged" else verdict == "suspect"
+
+
+def _check_places(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """No place; and where there is a table of them, the region with most entries, twice."""
+    occurrences, nowhere = pipeline.places.occurrences, {"region": None, "month": None}
+    if occurrences is None:
+        return [nowhere]
+    region = occurrences.regions[int(np.bincount(occurrences.region).argmax())]
+    return [nowhere, {"region": region, "month": None}, {"region": region, "month": 6}]
+
+
+# The web page ------------------------------------------------------------------------------------
 
 PACKAGE: Final = "onnxruntime-web"
 VERSION: Final = "1.30.0"
@@ -38,7 +139,7 @@ _ADVICE: Final = (
 )
 
 
-def read_runtime(path: Path | None) -> dict[str, bytes]:
+def _read_runtime(path: Path | None) -> dict[str, bytes]:
     """The files of the runtime by name, from the npm package ``path``: a .tgz or a folder.
 
     Raises:
@@ -85,8 +186,8 @@ _NOT_FETCHED: Final = (".onnx", ".wasm", "HOSTING.md")  # the .wasm.gz is fetche
 _SERVER_LINK: Final = re.compile(rb' ?<a href="(v1/|openapi)[^>]*></a>')
 
 
-def web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The files of the folder by relative path, with those of `read_runtime`.
+def _web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files of the folder by relative path, with those of `_read_runtime`.
 
     Raises:
         UsageError: A browser cannot run the network.
@@ -160,7 +261,7 @@ def _page_files() -> dict[str, bytes]:
     return contents
 
 
-def transfer_bytes(contents: Mapping[str, bytes]) -> int:
+def _transfer_bytes(contents: Mapping[str, bytes]) -> int:
     """Bytes that a browser fetches besides the network, from a host that compresses nothing."""
     return sum(map(len, _fetched(contents).values()))
 

@@ -1,1 +1,0 @@
-"""``florilege sweep``: a recipe over a grid of settings and several seeds."""
