@@ -30,7 +30,7 @@ from torch import Tensor
 
 import florilege.training.train
 from benchmarks.papers.synthetic_layouts import CLASSES, COPIES, pool
-from florilege.plugins.papers.published import PAPERS, cost_of
+from florilege.plugins.papers.published import PAPERS, Cost
 from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
 from florilege.training.batches.run_photos import PictureDataset
 from florilege.training.config import TrainConfig
@@ -193,7 +193,7 @@ def _advance(steps: int = 1, note: str = "") -> None:
 
 def line(name: str, timing: Timing) -> str:
     """The row of the table."""
-    config, cost = timing.config, cost_of(RECIPES[name])
+    config, cost = timing.config, Cost.of(RECIPES[name])
     pace = timing.seconds if timing.peak_bytes else timing.processor
     hours = "" if cost is None else f"{cost.passes * pace / config.batch_size / 3600:.4g}"
     cells = (

@@ -44,7 +44,7 @@ from benchmarks.speed import training_step
 from florilege.data.records import Split
 from florilege.data.sources import open_dataset
 from florilege.models.backbones import build
-from florilege.models.runtime import fastest_float32
+from florilege.models.runtime import Runtime
 from florilege.terminal import Advance
 from florilege.training.batches.data_loader import BatchLoader, open_sources
 from florilege.training.config import TrainConfig
@@ -207,7 +207,7 @@ def _our_features(given: argparse.Namespace) -> dict[str, float]:
             compute,
             given.workers,
             print,
-            fastest_float32(),
+            Runtime.fastest_float32(),
         )
         backbone.features(dataset.split("val"))  # exports the graph
         clock = Clock()

@@ -13,13 +13,8 @@ from florilege.data.records import SPLITS, split_name
 from florilege.errors import UsageError, install_hint
 from florilege.models.bundle import CALIBRATION, reserved
 from florilege.models.classes import ClassTable
-from florilege.models.imported.imported_model import (
-    NO_SPLIT,
-    ImportedModel,
-    import_onnx,
-    write_imported,
-)
-from florilege.models.imported.signature import Description, read_description
+from florilege.models.imported.imported_model import NO_SPLIT, ImportedModel, import_onnx
+from florilege.models.imported.signature import Description
 from florilege.models.reference_pictures import pack_thumbnails, read_thumbnails
 from florilege.settings import Flag, FlagSettings, flags_of
 from florilege.terminal import Titled, new_table, say, show
@@ -78,8 +73,8 @@ def _import_command(settings: _ImportSettings) -> None:
     table, thumbnails = _read_classes(model, settings.classes)
     say(f"{model}: opening it and comparing the bundle with it")
     with reserved(out):
-        imported = _import(settings, read_description(settings.preprocess), len(table))
-        bundle = write_imported(imported, table, thumbnails, out, chosen_on=split)
+        imported = _import(settings, Description.read(settings.preprocess), len(table))
+        bundle = imported.write(table, thumbnails, out, chosen_on=split)
     if replaces_calibration:
         say(f"{out}: its calibration was removed: calibrate again")
     if split is None:

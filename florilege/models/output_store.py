@@ -149,6 +149,38 @@ class OutputStore:
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.f32"
 
+    @classmethod
+    def of_network(cls, session: Session, root: Path, photos: int) -> "OutputStore | None":
+        """The store of a bundle's network below ``root``, or None where it cannot be used.
+
+        That is where the photos do not fit, or the folder belongs to somebody else: it costs only
+        time.
+
+        The folder's name is a hash of all that the outputs depend on: the graph, the preprocessing,
+        the version of the decoder, and what runs the graph. The stores that were used longest ago
+        are deleted to keep all below :data:`MOST_BYTES`.
+        """
+        widths = dict.fromkeys(session.heads, len(session.bundle.classes))
+        if session.dimensions is not None:
+            widths[FEATURES] = session.dimensions
+        bundle, runtime = session.bundle, session.runtime
+        versions = [f"{name} {installed(name)}" for name in (*_WHEELS, OPENVINO)]
+        parts = (
+            bundle.manifest.files[MODEL],
+            bundle.preprocess.to_json(),
+            f"decoder {DECODER_VERSION}",
+            *(runtime.name, runtime.precision, session.provider),
+            *versions,
+            *widths,
+        )
+        folder = root / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+        store = cls(folder, widths)
+        needed = photos * (_RECORD_BYTES + 4 * sum(widths.values()))
+        try:
+            return store if _make_room(root, folder, needed) else None
+        except OSError:  # no permission, or another process deletes a store at this moment
+            return None
+
 
 def cache_folder(option: str | None) -> Path | None:
     """The folder that an option ``--output-cache`` means; None for ``none``.
@@ -163,37 +195,6 @@ def cache_folder(option: str | None) -> Path | None:
     except RuntimeError:
         return None
     return Path(caches) / "florilege" / "outputs"
-
-
-def store_of(session: Session, root: Path, photos: int) -> OutputStore | None:
-    """The store of a bundle's network below ``root``, or None where it cannot be used.
-
-    That is where the photos do not fit, or the folder belongs to somebody else: it costs only time.
-
-    The folder's name is a hash of all that the outputs depend on: the graph, the preprocessing, the
-    version of the decoder, and what runs the graph. The stores that were used longest ago are
-    deleted to keep all below :data:`MOST_BYTES`.
-    """
-    widths = dict.fromkeys(session.heads, len(session.bundle.classes))
-    if session.dimensions is not None:
-        widths[FEATURES] = session.dimensions
-    bundle, runtime = session.bundle, session.runtime
-    versions = [f"{name} {installed(name)}" for name in (*_WHEELS, OPENVINO)]
-    parts = (
-        bundle.manifest.files[MODEL],
-        bundle.preprocess.to_json(),
-        f"decoder {DECODER_VERSION}",
-        *(runtime.name, runtime.precision, session.provider),
-        *versions,
-        *widths,
-    )
-    folder = root / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-    store = OutputStore(folder, widths)
-    needed = photos * (_RECORD_BYTES + 4 * sum(widths.values()))
-    try:
-        return store if _make_room(root, folder, needed) else None
-    except OSError:  # no permission, or another process deletes a store at this moment
-        return None
 
 
 def _make_room(root: Path, folder: Path, needed: int) -> bool:

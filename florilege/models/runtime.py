@@ -57,15 +57,15 @@ class Runtime(NamedTuple):
         """Threads that keep it busy; OpenVINO also runs the network in its own threads."""
         return cores() * (2 if self.name == OPENVINO else 1)
 
+    @classmethod
+    def fastest_float32(cls) -> "Runtime":
+        """The fastest float32 runtime on a CPU: OpenVINO, if it is installed."""
+        return cls(OPENVINO if installed(OPENVINO) else "onnxruntime", "float32")
+
 
 def installed_wheels() -> dict[str, str]:
     """Versions of the installed ONNX Runtime wheels by name."""
     return {name: number for name in _WHEELS if (number := installed(name))}
-
-
-def fastest_float32() -> Runtime:
-    """The fastest float32 runtime on a CPU: OpenVINO, if it is installed."""
-    return Runtime(OPENVINO if installed(OPENVINO) else "onnxruntime", "float32")
 
 
 def silence_telemetry() -> None:

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.papers import recipes as benchmark
 from benchmarks.papers.synthetic_layouts import CLASSES, COPIES
 from florilege.data.sources import open_dataset
-from florilege.plugins.papers.published import cost_of
+from florilege.plugins.papers.published import Cost
 from florilege.training.loop.training_loop import Run
 from florilege.training.recipes import RECIPES
 
@@ -27,7 +27,7 @@ def test_a_row_starts_with_its_own_network_and_is_timed(name: str, tmp_path: Pat
     }
     cells = benchmark.line(name, timing).strip("| ").split(" | ")
     assert cells[:4] == [f"`{name}`", config.backbone, "2", config.loss_name]
-    cost = cost_of(recipe)
+    cost = Cost.of(recipe)
     assert cost is not None
     assert float(cells[-1]) == pytest.approx(timing.processor * cost.passes / 2 / 3600, rel=1e-3)
 

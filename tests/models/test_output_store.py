@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from florilege.models import output_store
-from florilege.models.output_store import OutputStore, cache_folder, photo_id, store_of
+from florilege.models.output_store import OutputStore, cache_folder, photo_id
 from florilege.models.session import FEATURES, Session
 from tests.calibration.small_bundle import make_bundle
 
@@ -128,7 +128,7 @@ def test_the_folder_follows_all_that_the_outputs_depend_on(
     session = Session(make_bundle(tmp_path / "b"), device="cpu")
 
     def folder() -> Path:
-        store = store_of(session, tmp_path / "root", 1)
+        store = OutputStore.of_network(session, tmp_path / "root", 1)
         assert store is not None
         return store.folder
 
@@ -146,8 +146,8 @@ def test_the_folder_follows_all_that_the_outputs_depend_on(
     monkeypatch.setattr(session, "runtime", session.runtime._replace(precision="bf16"))
     assert folder() != first
     monkeypatch.undo()
-    other = make_bundle(tmp_path / "other", sharper=2.0)
-    assert store_of(Session(other, device="cpu"), tmp_path / "root", 1).folder != first  # type: ignore[union-attr]  # it fits
+    session = Session(make_bundle(tmp_path / "other", sharper=2.0), device="cpu")
+    assert folder() != first
 
 
 def test_stores_used_longest_ago_make_room_and_nothing_else_does(
@@ -162,15 +162,15 @@ def test_stores_used_longest_ago_make_room_and_nothing_else_does(
     session = Session(make_bundle(tmp_path / "b"), device="cpu")
     size, numbers = output_store._size(root / "old"), sum(session.widths.values())
     monkeypatch.setattr(output_store, "MOST_BYTES", 2 * size + 36 + 4 * numbers)
-    store = store_of(session, root, 1)
+    store = OutputStore.of_network(session, root, 1)
     assert store is not None
     assert sorted(path.name for path in root.iterdir()) == ["mine", "old", "older"]
     assert (root / "mine" / "notes.txt").read_text() == "mine"
     store.folder.mkdir()
     os.utime(store.folder, (5, 5))
-    store_of(session, root, 1)
+    OutputStore.of_network(session, root, 1)
     assert store.folder.stat().st_mtime > 1000  # so that it is not the oldest next time
-    assert store_of(session, root, 10**6) is None  # more than everything may take
+    assert OutputStore.of_network(session, root, 10**6) is None  # more than everything may take
     assert (root / "old").is_dir()
 
 
@@ -202,4 +202,4 @@ def test_a_folder_of_somebody_else_is_not_used(
 
     session = Session(make_bundle(tmp_path / "b"), device="cpu")
     monkeypatch.setattr(output_store, "_folders", refused)
-    assert store_of(session, tmp_path, 1) is None
+    assert OutputStore.of_network(session, tmp_path, 1) is None

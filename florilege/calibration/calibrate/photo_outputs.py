@@ -28,7 +28,7 @@ from florilege.errors import DataError, count_of, first
 from florilege.hooks import cluster
 from florilege.models.bundle import MODEL, Bundle, Packed, open_bundle, unpacked_bundle
 from florilege.models.images import DECODER_VERSION, ImageError, load
-from florilege.models.output_store import OutputStore, photo_id, store_of
+from florilege.models.output_store import OutputStore, photo_id
 from florilege.models.runtime import CUDA, Runtime, RuntimeName
 from florilege.models.session import FEATURES, Session
 from florilege.terminal import progress
@@ -265,7 +265,7 @@ def _fill(
     failures, digest, ids = list[str](), hashlib.sha256(), session.bundle.classes.ids
     store = None
     if cache is not None and workers is None:
-        store = store_of(session, cache, len(split))
+        store = OutputStore.of_network(session, cache, len(split))
     # With a store also features: it has the rows of all outputs, whoever asks for them next.
     features = FEATURES in outputs.columns if store is None else session.dimensions is not None
     results = _run_inference(session, split, features, workers, store)

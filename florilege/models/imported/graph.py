@@ -166,6 +166,36 @@ class Graph:
                 names.update(node.output)
         return names
 
+    @classmethod
+    def read(cls, path: Path) -> "Graph":
+        """Read an ONNX file and the weight files beside it.
+
+        Raises `BundleError` if the file is unreadable, not an ONNX graph or too old, or does not
+        take exactly one input.
+        """
+        try:
+            content = path.read_bytes()
+            model = _parsed(content)
+            hashes = {path.name: sha256_of(content)} | _beside(content, path.parent)
+            external_data_helper.load_external_data_for_model(model, str(path.parent))
+        except (onnx.checker.ValidationError, ValueError) as error:
+            raise BundleError(f"{path} is damaged or not an ONNX file: {error}") from error
+        except OSError as error:
+            raise BundleError(
+                f"{error.filename or path} cannot be read: {error.strerror}"
+            ) from error
+        versions = {opset.domain: opset.version for opset in model.opset_import}
+        version = versions.get("", versions.get("ai.onnx", 0))
+        if version < _OLDEST_OPSET:
+            raise BundleError(
+                f"{path} has opset {version or 'unknown'}, the oldest supported is "
+                f"{_OLDEST_OPSET}: export it again, or convert it with onnx.version_converter"
+            )
+        model.ir_version = max(model.ir_version, _OLDEST_IR)
+        del model.metadata_props[:]  # notes of the exporter, perhaps options of ONNX Runtime
+        _drop_constant_inputs(path, model.graph)
+        return cls(model, hashes)
+
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """The graphs inside a loop or branch."""
@@ -182,34 +212,6 @@ def tensors_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
         for inner in subgraphs(node):
             yield from tensors_read(inner.node)
             yield from (value.name for value in inner.output)
-
-
-def read_graph(path: Path) -> Graph:
-    """Read an ONNX file and the weight files beside it.
-
-    Raises `BundleError` if the file is unreadable, not an ONNX graph or too old, or does not take
-    exactly one input.
-    """
-    try:
-        content = path.read_bytes()
-        model = _parsed(content)
-        hashes = {path.name: sha256_of(content)} | _beside(content, path.parent)
-        external_data_helper.load_external_data_for_model(model, str(path.parent))
-    except (onnx.checker.ValidationError, ValueError) as error:
-        raise BundleError(f"{path} is damaged or not an ONNX file: {error}") from error
-    except OSError as error:
-        raise BundleError(f"{error.filename or path} cannot be read: {error.strerror}") from error
-    versions = {opset.domain: opset.version for opset in model.opset_import}
-    version = versions.get("", versions.get("ai.onnx", 0))
-    if version < _OLDEST_OPSET:
-        raise BundleError(
-            f"{path} has opset {version or 'unknown'}, the oldest supported is {_OLDEST_OPSET}: "
-            "export it again, or convert it with onnx.version_converter"
-        )
-    model.ir_version = max(model.ir_version, _OLDEST_IR)
-    del model.metadata_props[:]  # notes of the exporter, perhaps options of ONNX Runtime
-    _drop_constant_inputs(path, model.graph)
-    return Graph(model, hashes)
 
 
 def _parsed(content: bytes) -> onnx.ModelProto:

@@ -13,14 +13,8 @@ from florilege.errors import DataError
 from florilege.models.bundle import THUMBNAILS, Bundle, write_bundle
 from florilege.models.classes import ClassTable
 from florilege.models.images import ENDINGS, ImageError, Preprocess, load
-from florilege.models.imported.graph import Graph, read_graph
-from florilege.models.imported.signature import (
-    Description,
-    InputFormat,
-    OutputChoice,
-    choose_output,
-    infer_input_format,
-)
+from florilege.models.imported.graph import Graph
+from florilege.models.imported.signature import Description, InputFormat, OutputChoice
 from florilege.models.imported.wrapper import (
     OutputComparison,
     Pictures,
@@ -59,6 +53,31 @@ class ImportedModel:
             f"class for {comparison.same_best_class}"
         )
 
+    def write(
+        self, classes: ClassTable, thumbnails: bytes, out: Path, *, chosen_on: str | None = None
+    ) -> Bundle:
+        """Write the bundle, which then needs calibration; errors are those of `write_bundle`.
+
+        ``thumbnails`` is the content of ``thumbnails.zip`` or empty. ``chosen_on`` is the split
+        whose photos chose the checkpoint, or `NO_SPLIT`; None if unknown.
+        """
+        files: dict[str, bytes | Path] = {
+            "metrics.json": b"{}\n",
+            "MODEL_CARD.md": _model_card(self, classes).encode(),
+            "provenance.json": _provenance(self, chosen_on),
+        }
+        if thumbnails:
+            files[THUMBNAILS] = thumbnails
+        return write_bundle(
+            out,
+            name=self.name,
+            heads={"linear": "logits"},
+            model=self.model,
+            classes=classes,
+            preprocess=self.preprocess,
+            files=files,
+        )
+
 
 def import_onnx(
     path: Path, description: Description, *, classes: int, photos: Sequence[Path]
@@ -73,12 +92,12 @@ def import_onnx(
         BundleError: The file is not a usable ONNX graph, or the wrapped graph differs from it.
         DataError: A photo cannot be read.
     """
-    graph = read_graph(path)
-    input_format = infer_input_format(graph, description)
+    graph = Graph.read(path)
+    input_format = InputFormat.of(graph, description)
     preprocess = input_format.preprocess
     names, pixels = comparison_pictures(photos, preprocess)
     outputs = original_outputs(graph, input_format, pixels)
-    choice = choose_output(graph, outputs, input_format, classes=classes)
+    choice = OutputChoice.of(graph, outputs, input_format, classes=classes)
     original = outputs[choice.output].reshape(len(names), -1).astype(np.float64)
     wrapped_model = wrap_and_compare(graph, input_format, choice, pixels, original)
     return ImportedModel(
@@ -113,37 +132,6 @@ def _onnx_facts(
         "features": f"`{choice.features}`, {dimensions:,} numbers" if dimensions else "none found",
         "batch": "any" if wrapped_model.batch else "one picture at a time",
     }
-
-
-def write_imported(
-    imported: ImportedModel,
-    classes: ClassTable,
-    thumbnails: bytes,
-    out: Path,
-    *,
-    chosen_on: str | None = None,
-) -> Bundle:
-    """Write the bundle, which then needs calibration; errors are those of `write_bundle`.
-
-    ``thumbnails`` is the content of ``thumbnails.zip`` or empty. ``chosen_on`` is the split whose
-    photos chose the checkpoint, or `NO_SPLIT`; None if unknown.
-    """
-    files: dict[str, bytes | Path] = {
-        "metrics.json": b"{}\n",
-        "MODEL_CARD.md": _model_card(imported, classes).encode(),
-        "provenance.json": _provenance(imported, chosen_on),
-    }
-    if thumbnails:
-        files[THUMBNAILS] = thumbnails
-    return write_bundle(
-        out,
-        name=imported.name,
-        heads={"linear": "logits"},
-        model=imported.model,
-        classes=classes,
-        preprocess=imported.preprocess,
-        files=files,
-    )
 
 
 def _provenance(imported: ImportedModel, chosen_on: str | None) -> bytes:

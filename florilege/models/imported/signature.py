@@ -35,6 +35,26 @@ class Description(BaseModel):
     output: str | None = None  # name of the output that holds one number per class
     kind: Literal["logits", "probabilities"] | None = None  # of these; probabilities sum to one
 
+    @classmethod
+    def read(cls, path: Path | None) -> "Description":
+        """Read a preprocess file; without a file, all keys have their defaults.
+
+        Raises `UsageError` if it is unreadable, or has an unknown key or an invalid value.
+        """
+        if path is None:
+            return cls()
+        try:
+            return Description.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise UsageError(f"--preprocess {path} cannot be read: {error.strerror}") from error
+        except ValidationError as error:
+            first, hint = error.errors()[0], ""
+            if first["type"] == "extra_forbidden":
+                hint = f"; keys are {', '.join(Description.model_fields)}"
+            elif first["loc"] == ("resize",) and isinstance(first["input"], int):
+                hint = "; use crop for a resize before the crop: 224 of 256 pixels is 0.875"
+            raise UsageError(f"--preprocess {path}: {first_fault(error)}{hint}") from error
+
 
 class InputFormat(Description):
     """A complete description: ``(pixel * scale - mean) / std``, then type and layout.
@@ -87,25 +107,24 @@ class InputFormat(Description):
             std=std.tolist(),
         )
 
+    @classmethod
+    def of(cls, graph: Graph, description: Description) -> "InputFormat":
+        """Combine the graph and the preprocess file into an input format.
 
-def read_description(path: Path | None) -> Description:
-    """Read a preprocess file; without a file, all keys have their defaults.
-
-    Raises `UsageError` if it is unreadable, or has an unknown key or an invalid value.
-    """
-    if path is None:
-        return Description()
-    try:
-        return Description.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"--preprocess {path} cannot be read: {error.strerror}") from error
-    except ValidationError as error:
-        first, hint = error.errors()[0], ""
-        if first["type"] == "extra_forbidden":
-            hint = f"; keys are {', '.join(Description.model_fields)}"
-        elif first["loc"] == ("resize",) and isinstance(first["input"], int):
-            hint = "; use crop for a resize before the crop: 224 of 256 pixels is 0.875"
-        raise UsageError(f"--preprocess {path}: {first_fault(error)}{hint}") from error
+        Raises `UsageError` if keys are missing, which the message names, the graph and the file
+        contradict each other, or the graph does not take square pictures in colour.
+        """
+        number_type = _type(graph, description)
+        shape = graph.shape or [None] * 4
+        if len(shape) != 4:
+            raise _refusal(graph, "it must be a batch of pictures, with four axes")
+        layout = _layout(graph, shape, description)
+        size = _size(graph, shape, layout, description)
+        values = description.model_dump() | {"layout": layout, "type": number_type, "size": size}
+        optional = _SCALING if number_type == "uint8" else set()
+        if missing := [key for key in _EXAMPLES if values[key] is None and key not in optional]:
+            raise UsageError(f"{_input_text(graph)} does not determine {_missing_keys(missing)}")
+        return cls(**{key: value for key, value in values.items() if value is not None})
 
 
 _EXAMPLES: Final[Mapping[str, str]] = {
@@ -118,25 +137,6 @@ _EXAMPLES: Final[Mapping[str, str]] = {
 _SCALING: Final = {"scale", "mean", "std"}
 _AXIS: Final[Mapping[_Layout, int]] = {"nchw": 1, "nhwc": 3}
 _SIDES: Final[Mapping[_Layout, slice]] = {"nchw": slice(2, 4), "nhwc": slice(1, 3)}
-
-
-def infer_input_format(graph: Graph, description: Description) -> InputFormat:
-    """Combine the graph and the preprocess file into an input format.
-
-    Raises `UsageError` if keys are missing, which the message names, the graph and the file
-    contradict each other, or the graph does not take square pictures in colour.
-    """
-    number_type = _type(graph, description)
-    shape = graph.shape or [None] * 4
-    if len(shape) != 4:
-        raise _refusal(graph, "it must be a batch of pictures, with four axes")
-    layout = _layout(graph, shape, description)
-    size = _size(graph, shape, layout, description)
-    values = description.model_dump() | {"layout": layout, "type": number_type, "size": size}
-    optional = _SCALING if number_type == "uint8" else set()
-    if missing := [key for key in _EXAMPLES if values[key] is None and key not in optional]:
-        raise UsageError(f"{_input_text(graph)} does not determine {_missing_keys(missing)}")
-    return InputFormat(**{key: value for key, value in values.items() if value is not None})
 
 
 def _missing_keys(keys: list[str]) -> str:
@@ -222,29 +222,29 @@ class OutputChoice:
     def kind(self) -> str:
         return "logits" if self.link is None else "probabilities"
 
+    @classmethod
+    def of(
+        cls, graph: Graph, outputs: Arrays, description: Description, *, classes: int
+    ) -> "OutputChoice":
+        """Choose the output and the tensor of its logits.
 
-def choose_output(
-    graph: Graph, outputs: Arrays, description: Description, *, classes: int
-) -> OutputChoice:
-    """Choose the output and the tensor of its logits.
-
-    ``outputs`` are those for a batch of pictures; ``classes`` is the number of rows of the class
-    table. Raises `UsageError` if no output or several have one number per class, or the numbers
-    contradict the preprocess file.
-    """
-    output = _output_name(graph, outputs, description.output, classes)
-    rows = outputs[output].reshape(len(outputs[output]), -1).astype(np.float64)
-    logits, link = graph.logits_behind(output)
-    kind = _kind(output, rows, link, description.kind)
-    if link is None:
-        logits, link = output, "softmax" if kind == "probabilities" else None
-    return OutputChoice(
-        output=output,
-        logits=logits,
-        link=link,
-        log=link is not None and logits == output,
-        features=graph.features_behind(logits),
-    )
+        ``outputs`` are those for a batch of pictures; ``classes`` is the number of rows of the
+        class table. Raises `UsageError` if no output or several have one number per class, or the
+        numbers contradict the preprocess file.
+        """
+        output = _output_name(graph, outputs, description.output, classes)
+        rows = outputs[output].reshape(len(outputs[output]), -1).astype(np.float64)
+        logits, link = graph.logits_behind(output)
+        kind = _kind(output, rows, link, description.kind)
+        if link is None:
+            logits, link = output, "softmax" if kind == "probabilities" else None
+        return cls(
+            output=output,
+            logits=logits,
+            link=link,
+            log=link is not None and logits == output,
+            features=graph.features_behind(logits),
+        )
 
 
 def _output_name(graph: Graph, outputs: Arrays, name: str | None, classes: int) -> str:

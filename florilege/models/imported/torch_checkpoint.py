@@ -23,13 +23,7 @@ from florilege.models.export import export_onnx
 from florilege.models.images import Preprocess
 from florilege.models.imported.imported_model import ImportedModel, comparison_pictures
 from florilege.models.imported.signature import Description, InputFormat
-from florilege.models.imported.wrapper import (
-    TOLERANCE,
-    Numbers,
-    OutputComparison,
-    Pictures,
-    compare_outputs,
-)
+from florilege.models.imported.wrapper import TOLERANCE, Numbers, OutputComparison, Pictures
 from florilege.models.runtime import open_graph
 from florilege.models.session import INPUT
 
@@ -138,7 +132,7 @@ def _compared(
     graph = open_graph(model)
     outputs = [graph.run(["logits"], {INPUT: row[np.newaxis]})[0] for row in pixels]
     logits = np.concatenate(outputs).astype(np.float64)
-    comparison = compare_outputs(original.double().numpy(), logits, relative=TOLERANCE)
+    comparison = OutputComparison.of(original.double().numpy(), logits, relative=TOLERANCE)
     if not comparison.holds:
         raise BundleError(
             f"the exported graph differs from torch by {comparison.max_difference:.3g} on these "

@@ -170,6 +170,23 @@ class OutputComparison:
         """Whether the difference is within the tolerance and every best class is the same."""
         return self.same_best_class == self.pictures and self.max_difference <= self.tolerance
 
+    @classmethod
+    def of(cls, original: Numbers, ours: Numbers, *, relative: float) -> "OutputComparison":
+        """Compare outputs ``(pictures, classes)``.
+
+        If the original's two best outputs are closer than the tolerance, either counts as its best
+        class. The tolerance is ``relative`` times one plus the largest absolute output.
+        """
+        difference = float(np.abs(original - ours).max())
+        tolerance = relative * (1 + float(np.abs(original).max()))
+        at_our_best = np.take_along_axis(original, ours.argmax(axis=1)[:, np.newaxis], axis=1)[:, 0]
+        return cls(
+            max_difference=difference if np.isfinite(difference) else float("inf"),
+            tolerance=tolerance,
+            same_best_class=int((at_our_best >= original.max(axis=1) - tolerance).sum()),
+            pictures=len(original),
+        )
+
 
 class WrappedModel(NamedTuple):
     """A wrapped graph that agrees with the original."""
@@ -179,23 +196,6 @@ class WrappedModel(NamedTuple):
     comparison: OutputComparison
     logits: Numbers  # of the compared pictures
     dimensions: int | None  # of the features; None if there are none
-
-
-def compare_outputs(original: Numbers, ours: Numbers, *, relative: float) -> OutputComparison:
-    """Compare outputs ``(pictures, classes)``.
-
-    If the original's two best outputs are closer than the tolerance, either counts as its best
-    class. The tolerance is ``relative`` times one plus the largest absolute output.
-    """
-    difference = float(np.abs(original - ours).max())
-    tolerance = relative * (1 + float(np.abs(original).max()))
-    at_our_best = np.take_along_axis(original, ours.argmax(axis=1)[:, np.newaxis], axis=1)[:, 0]
-    return OutputComparison(
-        max_difference=difference if np.isfinite(difference) else float("inf"),
-        tolerance=tolerance,
-        same_best_class=int((at_our_best >= original.max(axis=1) - tolerance).sum()),
-        pictures=len(original),
-    )
 
 
 def original_outputs(
@@ -244,9 +244,9 @@ def _wrap_and_compare(
     if choice.log:  # in few bits, probabilities do not sum exactly to one
         original = original / original.sum(axis=1, keepdims=True)
     relative = _FEW_BITS_TOLERANCE if graph.few_bits else TOLERANCE
-    comparison = compare_outputs(original, ours[:count], relative=relative)
+    comparison = OutputComparison.of(original, ours[:count], relative=relative)
     if batch:
-        others = compare_outputs(original[:BATCH], ours[count:], relative=relative)
+        others = OutputComparison.of(original[:BATCH], ours[count:], relative=relative)
         largest = max(comparison.max_difference, others.max_difference)
         comparison = replace(comparison, max_difference=largest)
     if not comparison.holds:

@@ -168,12 +168,17 @@ PACK: Final = MARKER
 """Name of the file; a folder that holds it is an earlier export."""
 
 
-def device_pack(pipeline: Pipeline) -> Plain:
-    """Everything but the network and the arrays: thresholds, classes and preprocessing.
+def device_pack(pipeline: Pipeline, contents: MutableMapping[str, bytes]) -> Plain:
+    """Everything but the network: thresholds, classes and preprocessing; arrays go to ``contents``.
 
-    The keys are part of the format of ``pack.json``, see docs/offline.md.
+    The keys are part of the format of ``pack.json``, see docs/offline.md. They also say where each
+    array is; null for one that is missing.
     """
     bundle, record = pipeline.bundle, pipeline.record
+    arrays = {
+        kind: {**shapes, **named_file(contents, content, kind)}
+        for kind, (shapes, content) in _arrays(pipeline).items()
+    }
     return {
         "format": FORMAT,
         "model": pipeline.model.model_dump(),
@@ -181,6 +186,9 @@ def device_pack(pipeline: Pipeline) -> Plain:
         "preprocess": asdict(bundle.preprocess),
         "calibration": _calibration(record),
         "classes": [asdict(item) for item in bundle.classes],
+        "reference": None,
+        "occurrences": None,
+        **arrays,
     }
 
 
@@ -253,13 +261,6 @@ def _weights(record: CalibrationRecord, list_name: str | None) -> list[float] | 
             weights = record.point(key.view, setting).class_weights
             return None if weights is None else weights.tolist()
     return None
-
-
-def add_arrays(pack: Plain, contents: MutableMapping[str, bytes], pipeline: Pipeline) -> None:
-    """Add the arrays to the files, and to the pack where each is; null for one that is missing."""
-    pack |= {"reference": None, "occurrences": None}
-    for kind, (shapes, content) in _arrays(pipeline).items():
-        pack[kind] = {**shapes, **named_file(contents, content, kind)}
 
 
 def named_file(contents: MutableMapping[str, bytes], content: bytes, kind: str) -> Plain:

@@ -26,13 +26,7 @@ from florilege.hooks import ExportedFiles
 from florilege.models.bundle import MODEL
 from florilege.models.session import FEATURES, Outputs, Session
 from florilege.page_files import HEAD, SERVICE_WORKER, page_files, service_worker
-from florilege.plugins.devices.device_bundle import (
-    PACK,
-    add_arrays,
-    device_bundle,
-    device_pack,
-    named_file,
-)
+from florilege.plugins.devices.device_bundle import PACK, device_bundle, device_pack, named_file
 from florilege.server.answers.answer import judge
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
@@ -61,8 +55,8 @@ def _mobile_files(pipeline: Pipeline) -> dict[str, bytes]:
     """The files of the folder by relative path."""
     snippets = files("florilege.plugins.devices") / "mobile"
     contents = {file.name: file.read_bytes() for file in snippets.iterdir()}
-    pack = {**device_pack(pipeline), "features": FEATURES if pipeline.reference else None}
-    add_arrays(pack, contents, pipeline)
+    features = FEATURES if pipeline.reference else None
+    pack = {**device_pack(pipeline, contents), "features": features}
     return {
         MODEL: pipeline.bundle.read(MODEL),
         PACK: json.dumps(pack, ensure_ascii=False).encode(),
@@ -198,14 +192,14 @@ def _web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, by
             f"{MODEL} has {len(model) / 1e9:.1f} GB, more than a browser can run "
             f"({LARGEST_MODEL / 1e9:g} GB): train a smaller network, see docs/training.md"
         )
-    pack, contents = device_pack(pipeline), _page_files()
+    contents = _page_files()
+    pack = device_pack(pipeline, contents)
     pictures = pipeline.bundle.read_thumbnails()
     for place, item in enumerate(pack["classes"]):
         if item["thumbnail"] is not None:
             item["thumbnail"]["url"] = f"{THUMBNAILS}{place}.jpg"
             contents[item["thumbnail"]["url"]] = pictures[item["id"]]
     _add_pictures(pipeline, pack["classes"], contents)
-    add_arrays(pack, contents, pipeline)
     binary = runtime[BINARY]
     contents["ort.mjs"] = runtime[SCRIPT]
     pack["network"] = named_file(contents, model, "onnx")

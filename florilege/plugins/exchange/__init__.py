@@ -39,10 +39,10 @@ def _darwin_core_writer(_: "BatchSettings", __: "Sequence[Observation]") -> "Con
 
 def _camtrap_writer(batch: "BatchSettings", observations: "Sequence[Observation]") -> "Convert":
     from florilege.plugins.exchange.camtrap import write_camtrap
-    from florilege.plugins.exchange.deployments import read_deployments
+    from florilege.plugins.exchange.deployments import Deployments
 
     assert batch.deployments is not None, "checked when the settings were made"
-    deployments = read_deployments(batch.deployments, observations)
+    deployments = Deployments.read(batch.deployments, observations)
     return partial(write_camtrap, deployments=deployments)
 
 

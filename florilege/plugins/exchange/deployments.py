@@ -109,28 +109,28 @@ class Deployments(NamedTuple):
         """The path of a photo in the package."""
         return photo.relative_to(self.folder).as_posix()
 
+    @classmethod
+    def read(cls, path: Path, observations: Sequence[Observation]) -> "Deployments":
+        """Read a ``deployments.csv`` of Camtrap DP for these photos.
 
-def read_deployments(path: Path, observations: Sequence[Observation]) -> Deployments:
-    """Read a ``deployments.csv`` of Camtrap DP for these photos.
-
-    Columns count by their names, in any order. Warns of those that the standard does not have.
-    Raises `DataError` if a column, a value or the deployment of a photo is missing or wrong, or
-    the standard has no way to name a photo.
-    """
-    rows = _checked_rows(_named_columns(read_table(path), path), path)
-    files = [absolute(photo) for observation in observations for photo in observation.photos]
-    if len(set(files)) < len(files):
-        raise DataError("a photo is named more than once; Camtrap DP has one row for each")
-    folder = os.path.commonpath([file.parent for file in files])
-    deployments = Deployments(rows, Path(folder))
-    homeless = sorted({file.parent.name for file in files if not deployments.of(file)})
-    if homeless:
-        raise DataError(
-            f"{path} has no deployment for the folders {first(homeless)}: a photo belongs to the "
-            "deployment whose deploymentID is the name of its folder"
-        )
-    _demand_file_paths([deployments.file_path(photo) for photo in files])
-    return deployments
+        Columns count by their names, in any order. Warns of those that the standard does not have.
+        Raises `DataError` if a column, a value or the deployment of a photo is missing or wrong, or
+        the standard has no way to name a photo.
+        """
+        rows = _checked_rows(_named_columns(read_table(path), path), path)
+        files = [absolute(photo) for observation in observations for photo in observation.photos]
+        if len(set(files)) < len(files):
+            raise DataError("a photo is named more than once; Camtrap DP has one row for each")
+        folder = os.path.commonpath([file.parent for file in files])
+        deployments = cls(rows, Path(folder))
+        homeless = sorted({file.parent.name for file in files if not deployments.of(file)})
+        if homeless:
+            raise DataError(
+                f"{path} has no deployment for the folders {first(homeless)}: a photo belongs to "
+                "the deployment whose deploymentID is the name of its folder"
+            )
+        _demand_file_paths([deployments.file_path(photo) for photo in files])
+        return deployments
 
 
 def _demand_file_paths(paths: Sequence[str]) -> None:

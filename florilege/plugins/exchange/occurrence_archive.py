@@ -40,7 +40,7 @@ class _ImportedOccurrences:
     species_column: str  # what names them
 
 
-def import_occurrences(
+def _import_occurrences(
     archive: Path, out: Path, *, degrees: float = 1.0, classes: ClassTable | None = None
 ) -> _ImportedOccurrences:
     """Count the records of an archive by grid cell, month and species, and write them to ``out``.
@@ -187,7 +187,7 @@ def _import_occurrences_command(
     """
     with written_table(out):
         classes = None if bundle is None else open_bundle(bundle).classes
-        imported = import_occurrences(archive, out, degrees=cell, classes=classes)
+        imported = _import_occurrences(archive, out, degrees=cell, classes=classes)
     lines = [
         f"{out}: {count_of(imported.records, 'record')} of {imported.species:,} species "
         f"({imported.species_column}) in {count_of(imported.regions, 'cell')}",

@@ -42,7 +42,7 @@ def local_bundle(bundle: str) -> Path | None:
     return folder
 
 
-def push_bundle(
+def _push_bundle(
     bundle: str | Path, repository: str, *, public: bool = False, licence: str | None = None
 ) -> str:
     """Upload a bundle to the Hub in one commit, with the model card that the Hub expects.
@@ -120,8 +120,8 @@ def _readable_errors(hub: Any, repository: str) -> Iterator[None]:
 app = typer.Typer(add_completion=False)
 
 
-@app.command()
-def push(
+@app.command("push")
+def _push_command(
     bundle: BundlePath,
     repository: Annotated[str, typer.Argument(metavar="ORG/NAME", help="Repository on the Hub.")],
     public: Annotated[
@@ -136,5 +136,5 @@ def push(
     The account is that of `hf auth login` or HF_TOKEN. The files name the paths of your data.
     """
     say(f"{bundle}: uploading it to {repository}")
-    typer.echo(push_bundle(bundle, repository, public=public, licence=licence))
+    typer.echo(_push_bundle(bundle, repository, public=public, licence=licence))
     conclude(then=[("serve", f"hf://{repository}")])

@@ -30,16 +30,9 @@ def commands() -> Mapping[str, Command]:
 @hookimpl
 def data_layouts() -> "Sequence[DataLayout]":
     """Pl@ntNet-300K and CIFAR-100."""
-    from florilege.data.sources import DataLayout
-    from florilege.plugins.papers.cifar100 import list_cifar100, pictures_of_cifar100
-    from florilege.plugins.papers.plantnet_300k import list_plantnet
+    from florilege.plugins.papers import cifar100, plantnet_300k
 
-    return (
-        DataLayout(name="a Pl@ntNet-300K folder", list=list_plantnet),
-        DataLayout(
-            name="a cifar-100-python folder", list=list_cifar100, pictures=pictures_of_cifar100
-        ),
-    )
+    return plantnet_300k.LAYOUT, cifar100.LAYOUT
 
 
 @hookimpl

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from florilege.data.flora import encode_png
 from florilege.data.options import shuffled
 from florilege.data.records import Listing, Records
-from florilege.data.sources import OwnPictures
+from florilege.data.sources import DataLayout, OwnPictures
 from florilege.errors import DataError, count_of
 from florilege.models.classes import ClassInfo
 
@@ -47,12 +47,12 @@ def _find_cifar100(root: Path) -> Path | None:
     return None
 
 
-def pictures_of_cifar100(path: Path) -> OwnPictures | None:
+def _pictures_of_cifar100(path: Path) -> OwnPictures | None:
     """The side and the colours of its pictures; None for another folder."""
     return OwnPictures(SIDE, MEAN, STD) if _find_cifar100(path) else None
 
 
-def list_cifar100(path: Path, source: str) -> Listing | None:
+def _list_cifar100(path: Path, source: str) -> Listing | None:
     """List the archive at or in ``path``, or None; val is a fixed tenth of each class of train.
 
     Raises `DataError` if a file is damaged, or holds anything but arrays and plain values.
@@ -198,3 +198,8 @@ class _PlainUnpickler(pickle.Unpickler):
         if allowed is None:
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a data file")
         return allowed
+
+
+LAYOUT: Final = DataLayout(
+    name="a cifar-100-python folder", list=_list_cifar100, pictures=_pictures_of_cifar100
+)

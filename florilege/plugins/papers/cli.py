@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from florilege.plugins.papers.published import PAPERS, PublishedRecipe, cost_of
+from florilege.plugins.papers.published import PAPERS, Cost, PublishedRecipe
 from florilege.terminal import conclude, new_table, print_json, print_result, print_table
 from florilege.training.recipes import RECIPES, Recipe
 
@@ -44,7 +44,7 @@ def _recipes_command(
 
 def _plain(name: str, recipe: Recipe) -> dict[str, Any]:
     """A recipe for JSON, with the counted and estimated cost of a row."""
-    cost = cost_of(recipe)
+    cost = Cost.of(recipe)
     work = {} if cost is None else {**asdict(cost), "estimated_gpu_hours": cost.gpu_hours}
     row = recipe if isinstance(recipe, PublishedRecipe) else PublishedRecipe(**vars(recipe))
     plain = {key: value for key, value in asdict(row).items() if key != "data_place"}
@@ -55,7 +55,7 @@ def _hours_of(recipe: Recipe) -> str:
     """GPU hours of a run: as published, or an estimate such as ``~5.2``."""
     if isinstance(recipe, PublishedRecipe) and recipe.gpu_hours is not None:
         return f"{recipe.gpu_hours:.1f}"
-    cost = cost_of(recipe)
+    cost = Cost.of(recipe)
     return "" if cost is None else f"~{cost.gpu_hours:.1f}"
 
 

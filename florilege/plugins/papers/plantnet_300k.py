@@ -17,6 +17,7 @@ from typing import Any, Final
 from florilege.data.layouts.folder import is_folder_dataset, list_folder
 from florilege.data.layouts.table_files import with_class_file
 from florilege.data.records import Listing, Records, read_json
+from florilege.data.sources import DataLayout
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, without_author
 from florilege.tables import demand_columns, read_table
@@ -51,7 +52,7 @@ def _plantnet_root(path: Path) -> Path | None:
     return next(filter(_is_plantnet, folders), None)
 
 
-def list_plantnet(path: Path, source: str) -> Listing | None:
+def _list_plantnet(path: Path, source: str) -> Listing | None:
     """List the existing photos with their observations and species names.
 
     ``path`` is the folder of the tables, or the photo folder inside it. If there are no tables, the
@@ -173,3 +174,6 @@ def _read_object(path: Path) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise DataError(f"{path} must hold one JSON object, got {type(content).__name__}")
     return content
+
+
+LAYOUT: Final = DataLayout(name="a Pl@ntNet-300K folder", list=_list_plantnet)

@@ -68,7 +68,7 @@ class PublishedRecipe(Recipe):
     source: str = ""  # paper, table and row, such as "[A] table 1, row AVG-5"
     printed: tuple[PublishedFigure, ...] = ()
     departures: tuple[str, ...] = ()  # from the paper, and our choices where it is silent
-    gpu_hours: float | None = None  # of a run, as published; `cost_of` estimates others
+    gpu_hours: float | None = None  # of a run, as published; `Cost.of` estimates others
 
     @property
     def heading(self) -> str:
@@ -201,24 +201,24 @@ class Cost:
         """An estimate: the operations at the rate of :data:`SUSTAINED`."""
         return self.operations / SUSTAINED / 3600
 
-
-def cost_of(recipe: Recipe) -> Cost | None:
-    """The cost of a run of a recipe; None for a recipe for your own data."""
-    if recipe.data not in COSTS["photos"]:
-        return None
-    settings = recipe.settings
-    train, val = COSTS["photos"][recipe.data]
-    _, options = parse_options(recipe.example)
-    if options.per_class:
-        train = options.per_class * _IMAGENET_CLASSES
-    network, batch, epochs = (settings[name] for name in ("backbone", "batch_size", "epochs"))
-    forward, forward_backward = COSTS["gigaflops"][network]
-    passes = epochs * (train + val * forward / forward_backward)
-    return Cost(
-        steps=epochs * -(-train // batch),
-        pictures=epochs * train,
-        operations=passes * forward_backward * 1e9,
-        passes=passes,
-        batch=batch,
-        step_seconds=COSTS["step_seconds"][network].get(batch),
-    )
+    @classmethod
+    def of(cls, recipe: Recipe) -> "Cost | None":
+        """The cost of a run of a recipe; None for a recipe for your own data."""
+        if recipe.data not in COSTS["photos"]:
+            return None
+        settings = recipe.settings
+        train, val = COSTS["photos"][recipe.data]
+        _, options = parse_options(recipe.example)
+        if options.per_class:
+            train = options.per_class * _IMAGENET_CLASSES
+        network, batch, epochs = (settings[name] for name in ("backbone", "batch_size", "epochs"))
+        forward, forward_backward = COSTS["gigaflops"][network]
+        passes = epochs * (train + val * forward / forward_backward)
+        return cls(
+            steps=epochs * -(-train // batch),
+            pictures=epochs * train,
+            operations=passes * forward_backward * 1e9,
+            passes=passes,
+            batch=batch,
+            step_seconds=COSTS["step_seconds"][network].get(batch),
+        )

@@ -205,7 +205,7 @@ def _test(record: Record, folder: Path) -> None:
     unmeasured = [run for run in runs if run.test is None]
     for run in unmeasured:
         say(f"on test: {run}")
-        run.test = tested(run, folder)
+        run.test = _tested(run, folder)
         record.write(folder)
     if unmeasured or (runs and not (folder / PICTURE).exists()):
         seeds = f"{len(runs)} seeds" if len(runs) > 1 else "1 seed"
@@ -248,7 +248,7 @@ def _accuracy_over_k(
         return figure
 
 
-def tested(run: RunRecord, folder: Path) -> list[dict[str, Any]]:
+def _tested(run: RunRecord, folder: Path) -> list[dict[str, Any]]:
     """Export a run of a sweep, calibrate it on val and measure it on test.
 
     As in [A] eq. 17 sets may be empty (``min_size`` 0). Head and score kind are those that were

@@ -94,13 +94,15 @@ def _refusal(problem: Problem, _: str = "") -> JSONResponse:
 
 
 plantnet_router = APIRouter(
-    dependencies=[Depends(_render_problems), Depends(check_key)], responses=ERRORS
+    dependencies=[Depends(_render_problems), Depends(check_key)],
+    responses=ERRORS,
+    generate_unique_id_function=lambda route: route.name.removeprefix("_"),
 )
 status_router = APIRouter(dependencies=[Depends(_render_problems)])
 
 
 @plantnet_router.post("/v2/identify/{project}", response_model=PlantNetAnswer, openapi_extra=FORM)
-async def plantnet_identify(
+async def _plantnet_identify(
     request: Request, project: str, parameters: Annotated[_IdentifyParameters, Query()]
 ) -> Response:
     """Return the species one to five photos of a plant may show, in the format of Pl@ntNet's API.
@@ -148,7 +150,7 @@ async def plantnet_identify(
 
 
 @plantnet_router.get("/v2/projects", response_model=list[PlantNetProject])
-async def plantnet_projects(request: Request) -> list[PlantNetProject]:
+async def _plantnet_projects(request: Request) -> list[PlantNetProject]:
     """Return what `project` may be: `all`, and the lists of this server."""
     pipeline = _pipeline(request)
     sizes = {
@@ -161,15 +163,15 @@ async def plantnet_projects(request: Request) -> list[PlantNetProject]:
 
 
 @plantnet_router.get("/v2/species", response_model=list[PlantNetListedSpecies])
-async def plantnet_species(
+async def _plantnet_species(
     request: Request, query: Annotated[_SpeciesParameters, Query()]
 ) -> Response:
     """Return every species that the model knows."""
-    return await plantnet_project_species(request, EVERYTHING, query)
+    return await _plantnet_project_species(request, EVERYTHING, query)
 
 
 @plantnet_router.get("/v2/projects/{project}/species", response_model=list[PlantNetListedSpecies])
-async def plantnet_project_species(
+async def _plantnet_project_species(
     request: Request, project: str, query: Annotated[_SpeciesParameters, Query()]
 ) -> Response:
     """Return the species of a list; for any other project, every species that the model knows."""
@@ -196,13 +198,13 @@ async def plantnet_project_species(
 
 
 @plantnet_router.get("/v2/languages", response_model=list[str])
-async def plantnet_languages(request: Request) -> list[str]:
+async def _plantnet_languages(request: Request) -> list[str]:
     """Return the languages with at least one common name."""
     return sorted(_pipeline(request).taxa.languages)
 
 
 @plantnet_router.get("/v2/quota/daily", response_model=PlantNetQuota)
-async def plantnet_quota(request: Request) -> PlantNetQuota:
+async def _plantnet_quota(request: Request) -> PlantNetQuota:
     """Return the remaining requests of a key; this request counts too."""
     total, remaining = _rate_of(request)
     used = PlantNetCount(count=total - remaining, total=total, remaining=remaining)
@@ -210,7 +212,7 @@ async def plantnet_quota(request: Request) -> PlantNetQuota:
 
 
 @status_router.get("/v2/_status", include_in_schema=False)
-async def plantnet_status(request: Request) -> dict[str, str]:
+async def _plantnet_status(request: Request) -> dict[str, str]:
     """Return `ok` when `/readyz` does; it needs no key."""
     request.app.state.engine.check_ready()
     return {"status": "ok"}

@@ -24,7 +24,7 @@ from florilege.errors import DataError, UsageError, first
 from florilege.hooks import cluster
 from florilege.models.bundle import Packed, unpacked_bundle
 from florilege.models.images import ENDINGS, MAX_BYTES
-from florilege.models.output_store import OutputStore, photo_id, store_of
+from florilege.models.output_store import OutputStore, photo_id
 from florilege.models.runtime import CUDA, RuntimeName
 from florilege.models.session import FEATURES, Outputs, Session
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
@@ -179,7 +179,7 @@ def predict_all(
         store = None
         if cache is not None and isinstance(query, IdentifyQuery):
             assert isinstance(pipeline.session, Session)  # only a server collects batches
-            store = store_of(pipeline.session, cache, total)
+            store = OutputStore.of_network(pipeline.session, cache, total)
         portions = in_order(_Work(pipeline, query, features, store), parts, threads=threads)
     with closing(portions), progress(total, "predicting") as advance:
         for prediction in chain.from_iterable(portions):

@@ -27,13 +27,7 @@ from florilege.models.heads import CosineHead, exact_float32
 from florilege.models.images import DECODER_VERSION, Preprocess, load
 from florilege.models.output_store import OutputStore, photo_id
 from florilege.models.photo_hashes import photo_hash
-from florilege.models.runtime import (
-    OPENVINO,
-    Runtime,
-    fastest_float32,
-    open_graph,
-    open_in_openvino,
-)
+from florilege.models.runtime import OPENVINO, Runtime, open_graph, open_in_openvino
 from florilege.models.session import FEATURES, INPUT
 from florilege.terminal import progress
 from florilege.training.batches.data_loader import Features, PictureBatches
@@ -188,7 +182,7 @@ def frozen_backbone(
     config: TrainConfig, network: Network, run: Path, compute: Compute, say: Callable[[str], None]
 ) -> FrozenBackbone:
     """The backbone that computes features, stored beside the run or in ``config.features``."""
-    preprocess, runtime = config.preprocess, fastest_float32()
+    preprocess, runtime = config.preprocess, Runtime.fastest_float32()
     folder = Path(config.features) if config.features else run.resolve().parent / "features"
     computed_by = "gpu" if compute.on_gpu else runtime.name
     folder /= _folder_name(config.backbone, network.backbone, preprocess, computed_by=computed_by)

@@ -8,13 +8,13 @@ import pytest
 from onnx import helper
 
 from florilege.errors import BundleError
-from florilege.models.imported.graph import Graph, read_graph
+from florilege.models.imported.graph import Graph
 from tests.models.files_in_graphs import SECRET, leaking
 from tests.models.imported.graphs import foreign, save
 
 
 def _graph(folder: Path, model: onnx.ModelProto) -> Graph:
-    return read_graph(save(model, folder / "net.onnx"))
+    return Graph.read(save(model, folder / "net.onnx"))
 
 
 def test_input_and_hash_are_read(tmp_path: Path) -> None:
@@ -46,20 +46,20 @@ def test_what_is_not_a_classifier_of_pictures_is_refused(tmp_path: Path) -> None
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "net.onnx").write_bytes(content)
     with pytest.raises(BundleError, match="damaged"):
-        read_graph(tmp_path / "net.onnx")
+        Graph.read(tmp_path / "net.onnx")
     with pytest.raises(BundleError, match="read"):
-        read_graph(tmp_path / "none.onnx")
+        Graph.read(tmp_path / "none.onnx")
 
 
 def test_weights_beside_the_file_are_taken_in_and_hashed(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     onnx.save(foreign(), path, save_as_external_data=True, location="net.data", size_threshold=0)
-    result = read_graph(path)
+    result = Graph.read(path)
     assert set(result.files) == {"net.onnx", "net.data"}
     (tmp_path / "net.data").unlink()
     assert result.run(np.zeros((2, 3, 6, 6), np.float32))["y"].shape == (2, 3)
     with pytest.raises(BundleError, match="data"):
-        read_graph(path)
+        Graph.read(path)
 
 
 def test_weights_outside_of_the_folder_are_not_read(tmp_path: Path) -> None:
@@ -74,14 +74,14 @@ def test_weights_outside_of_the_folder_are_not_read(tmp_path: Path) -> None:
                 entry.value = "../net.data"
     save(model, path)
     with pytest.raises(BundleError, match="outside its folder"):
-        read_graph(path)
+        Graph.read(path)
 
 
 def test_a_hidden_file_is_no_weight_file(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     onnx.save(foreign(), path, save_as_external_data=True, location=".env", size_threshold=0)
     with pytest.raises(BundleError, match=r"\.env is hidden"):
-        read_graph(path)
+        Graph.read(path)
 
 
 @pytest.mark.parametrize("place", ["constant", "branches", "function"])

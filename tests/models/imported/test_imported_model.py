@@ -8,12 +8,7 @@ import pytest
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import Preprocess, load
-from florilege.models.imported.imported_model import (
-    MOST_PHOTOS,
-    comparison_pictures,
-    import_onnx,
-    write_imported,
-)
+from florilege.models.imported.imported_model import MOST_PHOTOS, comparison_pictures, import_onnx
 from florilege.models.imported.signature import Description
 from florilege.models.runtime import Runtime
 from florilege.models.session import Session
@@ -92,7 +87,7 @@ def test_openvino_finds_inputs_and_outputs_by_name(tmp_path: Path, graph: dict[s
     described = Description() if graph.get("kind") == "uint8" else scaled_description()
     imported = import_onnx(path, described, classes=CLASSES, photos=[])
     table = ClassTable(tuple(ClassInfo(id=str(number)) for number in range(CLASSES)))
-    bundle = write_imported(imported, table, b"", tmp_path / "b")
+    bundle = imported.write(table, b"", tmp_path / "b")
     expected, ours = Session(bundle), Session(bundle, runtime=Runtime("openvino", "float32"))
     assert ours.widths == expected.widths
     assert ours.widths.keys() == {"logits"} | ({"features"} if ours.dimensions else set())

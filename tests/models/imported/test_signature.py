@@ -10,15 +10,8 @@ import pytest
 from onnx import helper
 
 from florilege.errors import UsageError
-from florilege.models.imported.graph import read_graph
-from florilege.models.imported.signature import (
-    Description,
-    InputFormat,
-    OutputChoice,
-    choose_output,
-    infer_input_format,
-    read_description,
-)
+from florilege.models.imported.graph import Graph
+from florilege.models.imported.signature import Description, InputFormat, OutputChoice
 from florilege.models.imported.wrapper import original_outputs
 from tests.models.imported.graphs import (
     CLASSES,
@@ -31,7 +24,7 @@ from tests.models.imported.graphs import (
 
 
 def _form(folder: Path, description: Description, **graph: Any) -> InputFormat:
-    return infer_input_format(read_graph(save(foreign(**graph), folder / "net.onnx")), description)
+    return InputFormat.of(Graph.read(save(foreign(**graph), folder / "net.onnx")), description)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +87,9 @@ def test_contradictions_are_refused(
 def test_a_type_that_no_picture_has_is_refused(tmp_path: Path) -> None:
     model = foreign()
     model.graph.input[0].type.tensor_type.elem_type = 7  # int64
-    graph = read_graph(save(model, tmp_path / "net.onnx"))
+    graph = Graph.read(save(model, tmp_path / "net.onnx"))
     with pytest.raises(UsageError, match="one of float32, float16, uint8"):
-        infer_input_format(graph, scaled_description())
+        InputFormat.of(graph, scaled_description())
 
 
 def test_bytes_need_nothing_said(tmp_path: Path) -> None:
@@ -121,7 +114,7 @@ def test_the_papers_say_mean_and_std_for_red_first_and_values_up_to_one(tmp_path
 def _read(folder: Path, content: Any) -> Description:
     path = folder / "preprocess.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return read_description(path)
+    return Description.read(path)
 
 
 def test_every_key_of_a_file_is_read_and_none_where_no_file_is_named(tmp_path: Path) -> None:
@@ -132,11 +125,11 @@ def test_every_key_of_a_file_is_read_and_none_where_no_file_is_named(tmp_path: P
     }
     result = _read(tmp_path, content)
     assert result.model_dump(mode="json") == content
-    result = read_description(None)
+    result = Description.read(None)
     assert result == Description()
     assert (result.channels, result.resize, result.crop) == ("rgb", "bilinear", 1.0)
     with pytest.raises(UsageError, match="No such file"):
-        read_description(tmp_path / "none.json")
+        Description.read(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize(
@@ -162,11 +155,11 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, content: Any, message: str
 def _choose(
     folder: Path, model: onnx.ModelProto, classes: int = CLASSES, **description: Any
 ) -> OutputChoice:
-    graph = read_graph(save(model, folder / "net.onnx"))
+    graph = Graph.read(save(model, folder / "net.onnx"))
     outputs = original_outputs(
-        graph, infer_input_format(graph, scaled_description()), random_pictures(5)
+        graph, InputFormat.of(graph, scaled_description()), random_pictures(5)
     )
-    return choose_output(graph, outputs, Description(**description), classes=classes)
+    return OutputChoice.of(graph, outputs, Description(**description), classes=classes)
 
 
 def test_logits_are_served_as_they_are(tmp_path: Path) -> None:
@@ -284,19 +277,19 @@ def test_numbers_from_0_to_1_that_do_not_sum_to_one_are_asked_about(tmp_path: Pa
 
 
 def test_probabilities_of_few_bits_are_believed(tmp_path: Path) -> None:
-    graph = read_graph(save(foreign(ending="hidden"), tmp_path / "net.onnx"))
+    graph = Graph.read(save(foreign(ending="hidden"), tmp_path / "net.onnx"))
     result: dict[str, npt.NDArray[Any]] = {"y": np.array([[0.5, 0.25, 0.15], [0.5, 0.5, 0.2]])}
     with pytest.raises(UsageError, match='"kind": "probabilities"'):
-        choose_output(graph, result, Description(), classes=3)
-    assert choose_output(graph, result, Description(kind="probabilities"), classes=3).log
+        OutputChoice.of(graph, result, Description(), classes=3)
+    assert OutputChoice.of(graph, result, Description(kind="probabilities"), classes=3).log
 
 
 def test_half_precision_counts_as_numbers_and_whole_numbers_do_not(tmp_path: Path) -> None:
-    graph = read_graph(save(foreign(), tmp_path / "net.onnx"))
+    graph = Graph.read(save(foreign(), tmp_path / "net.onnx"))
     result: dict[str, npt.NDArray[Any]] = {
         "y": np.array([[1.5, 2, 3]], np.float16),
         "best": np.ones((1, 3), np.int64),
     }
-    assert choose_output(graph, result, Description(), classes=3).output == "y"
+    assert OutputChoice.of(graph, result, Description(), classes=3).output == "y"
     with pytest.raises(UsageError, match="numbers"):
-        choose_output(graph, result, Description(output="best"), classes=3)
+        OutputChoice.of(graph, result, Description(output="best"), classes=3)

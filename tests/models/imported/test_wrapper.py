@@ -11,11 +11,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from florilege.errors import BundleError
 from florilege.models.imported import wrapper
-from florilege.models.imported.graph import read_graph
-from florilege.models.imported.signature import Description, choose_output, infer_input_format
+from florilege.models.imported.graph import Graph
+from florilege.models.imported.signature import Description, InputFormat, OutputChoice
 from florilege.models.imported.wrapper import (
+    OutputComparison,
     WrappedModel,
-    compare_outputs,
     original_outputs,
     wrap_and_compare,
 )
@@ -34,11 +34,11 @@ PICTURES = random_pictures(6)
 def _prove(
     folder: Path, model: onnx.ModelProto, description: Description | None = None
 ) -> WrappedModel:
-    graph = read_graph(save(model, folder / "net.onnx"))
+    graph = Graph.read(save(model, folder / "net.onnx"))
     description = description or scaled_description()
-    input_format = infer_input_format(graph, description)
+    input_format = InputFormat.of(graph, description)
     outputs = original_outputs(graph, input_format, PICTURES)
-    choice = choose_output(graph, outputs, description, classes=CLASSES)
+    choice = OutputChoice.of(graph, outputs, description, classes=CLASSES)
     original = outputs[choice.output].reshape(len(PICTURES), -1).astype(np.float64)
     return wrap_and_compare(graph, input_format, choice, PICTURES, original)
 
@@ -230,17 +230,17 @@ def test_a_difference_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_agreement_counts_best_classes_and_allows_near_ties() -> None:
     original = np.array([[1.0, 0.0], [0.5, 0.5], [0.2, 0.3]])
-    same = compare_outputs(original, original + 1e-5, relative=1e-4)
+    same = OutputComparison.of(original, original + 1e-5, relative=1e-4)
     assert same.holds
     assert (same.same_best_class, same.pictures) == (3, 3)
     assert same.max_difference == pytest.approx(1e-5)
     assert same.tolerance == pytest.approx(2e-4)
-    near = compare_outputs(original, original + np.array([0.0, 1e-4]), relative=1e-4)
+    near = OutputComparison.of(original, original + np.array([0.0, 1e-4]), relative=1e-4)
     assert near.holds  # the tie goes the other way
-    other = compare_outputs(original, original[:, ::-1], relative=1e-4)
+    other = OutputComparison.of(original, original[:, ::-1], relative=1e-4)
     assert other.same_best_class == 1
     assert not other.holds
-    assert not compare_outputs(original, np.full((3, 2), np.nan), relative=1e-4).holds
+    assert not OutputComparison.of(original, np.full((3, 2), np.nan), relative=1e-4).holds
 
 
 def test_the_best_class_may_change_between_classes_as_near_as_allowed() -> None:
@@ -248,7 +248,7 @@ def test_the_best_class_may_change_between_classes_as_near_as_allowed() -> None:
     for apart, holds in ((0.5, True), (1.5, False)):
         original = np.array([[0.5, 0.5 + apart * allowed]])
         ours = original + 0.55 * apart * allowed * np.array([[1, -1]])
-        result = compare_outputs(original, ours, relative=1e-4)
+        result = OutputComparison.of(original, ours, relative=1e-4)
         assert result.max_difference < result.tolerance
         assert result.holds == holds
 

@@ -12,7 +12,7 @@ import pytest
 
 from florilege.errors import DataError, UsageError
 from florilege.plugins.exchange.camtrap import write_camtrap
-from florilege.plugins.exchange.deployments import COLUMNS, read_deployments
+from florilege.plugins.exchange.deployments import COLUMNS, Deployments
 from florilege.server.predict.prediction import Observation
 from tests.plugins.exchange import camera_traps
 from tests.plugins.exchange.camera_traps import DEPLOYMENTS
@@ -152,7 +152,7 @@ def test_the_type_of_an_observation_is_that_of_its_class(
     (line,) = predicted(bundle, photo)
     (result, *_) = line["results"]
     line["results"] = [result | {"taxon": result["taxon"] | taxon}]
-    deployments = read_deployments(folder / "deployments.csv", [Observation((photo,))])
+    deployments = Deployments.read(folder / "deployments.csv", [Observation((photo,))])
     with (tmp_path / "a.zip").open("wb") as file:
         write_camtrap([line], file, deployments)
     written = valid_package(tmp_path / "a.zip", tmp_path / "package")

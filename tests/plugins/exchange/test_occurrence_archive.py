@@ -10,7 +10,7 @@ import pytest
 
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.plugins.exchange.occurrence_archive import import_occurrences
+from florilege.plugins.exchange.occurrence_archive import _import_occurrences
 from florilege.tables import read_table
 
 META = """<archive xmlns="http://rs.tdwg.org/dwc/text/" metadata="eml.xml">
@@ -80,7 +80,7 @@ def zipped(name: str, content: str) -> bytes:
 @pytest.mark.parametrize("kind", ["tabs", "commas", "simple", "plain"])
 def test_records_are_counted_by_cell_month_and_species(tmp_path: Path, kind: str) -> None:
     out, longest_cell = tmp_path / "occurrences.csv", csv.field_size_limit()
-    result = import_occurrences(archive(tmp_path, kind), out)
+    result = _import_occurrences(archive(tmp_path, kind), out)
     assert csv.field_size_limit() == longest_cell
     table = read_table(out)
     assert list(table) == ["region", "month", "class_id", "weight"]
@@ -93,7 +93,7 @@ def test_records_are_counted_by_cell_month_and_species(tmp_path: Path, kind: str
 
 def test_a_larger_cell_joins_regions(tmp_path: Path) -> None:
     out = tmp_path / "occurrences.csv"
-    import_occurrences(archive(tmp_path, "tabs"), out, degrees=10)
+    _import_occurrences(archive(tmp_path, "tabs"), out, degrees=10)
     assert set(read_table(out)["region"]) == {"cell10_40_0", "cell10_-10_-80"}
 
 
@@ -113,15 +113,15 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes, message: 
     path = tmp_path / "records"
     path.write_bytes(content)
     with pytest.raises(DataError, match=message):
-        import_occurrences(path, tmp_path / "out.csv")
+        _import_occurrences(path, tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
 
 
 def test_missing_files_and_cells_without_size_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
-        import_occurrences(tmp_path / "nothing.zip", tmp_path / "out.csv")
+        _import_occurrences(tmp_path / "nothing.zip", tmp_path / "out.csv")
     with pytest.raises(DataError, match="to 90 degrees"):
-        import_occurrences(archive(tmp_path, "tabs"), tmp_path / "out.csv", degrees=0)
+        _import_occurrences(archive(tmp_path, "tabs"), tmp_path / "out.csv", degrees=0)
 
 
 HEAD = "decimalLatitude,decimalLongitude,eventDate,scientificName,taxonID,occurrenceStatus"
@@ -133,7 +133,7 @@ CLASSES = ClassTable(
 def imported(folder: Path, *rows: str, head: str = HEAD, **options: Any) -> tuple[Any, Any]:
     """What an import says, and the rows of its table."""
     (folder / "a.csv").write_text("\n".join([head, *rows]) + "\n")
-    result = import_occurrences(folder / "a.csv", folder / "out.csv", **options)
+    result = _import_occurrences(folder / "a.csv", folder / "out.csv", **options)
     return result, list(zip(*read_table(folder / "out.csv").values(), strict=True))
 
 

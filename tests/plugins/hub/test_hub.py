@@ -21,14 +21,14 @@ from tests.server import garden
 ERRORS = """
 import sys
 from florilege.errors import FlorilegeError
-from florilege.plugins.hub.hub import local_bundle, push_bundle
+from florilege.plugins.hub.hub import local_bundle, _push_bundle
 for repository in ("org/none", "org/garden@v9", "org/notes", "a/b/c", "org/garden"):
     try:
         print(local_bundle(f"hf://{repository}").name)
     except FlorilegeError as error:
         print(type(error).__name__, error)
 try:
-    push_bundle(sys.argv[1], "org/refused")
+    _push_bundle(sys.argv[1], "org/refused")
 except FlorilegeError as error:
     print(type(error).__name__, error)
 """

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.papers.synthetic_layouts import COPIES, pool
 from florilege.errors import UsageError
 from florilege.models.backbones import available, build
-from florilege.plugins.papers.published import COSTS, PAPERS, SUSTAINED, PublishedFigure, cost_of
+from florilege.plugins.papers.published import COSTS, PAPERS, SUSTAINED, Cost, PublishedFigure
 from florilege.training.configuration import resolve, to_yaml
 from florilege.training.frozen.head_solver import decays_of
 from florilege.training.losses import LOSSES
@@ -223,7 +223,7 @@ def test_operations_are_those_that_torch_counts(network: str, side: int) -> None
 
 
 def test_a_row_is_counted_picture_by_picture() -> None:
-    cost = cost_of(PAPERS["cifar100-ce-k5"])
+    cost = Cost.of(PAPERS["cifar100-ce-k5"])
     assert cost is not None
     assert cost.steps == 300 * 704  # 703 batches of 64 and one of 8
     assert cost.pictures == 300 * 45_000
@@ -237,7 +237,7 @@ def test_a_row_is_counted_picture_by_picture() -> None:
 
 
 def test_a_subset_of_imagenet_costs_its_share() -> None:
-    part, whole = (cost_of(RECIPES[f"imagenet-{share}-ce-k5"]) for share in ("5pct", "all"))
+    part, whole = (Cost.of(RECIPES[f"imagenet-{share}-ce-k5"]) for share in ("5pct", "all"))
     assert part is not None
     assert whole is not None
     assert part.pictures == 120 * 64 * 1000
@@ -247,7 +247,7 @@ def test_a_subset_of_imagenet_costs_its_share() -> None:
 
 def test_every_row_has_a_cost_and_ours_none() -> None:
     for name, recipe in RECIPES.items():
-        cost = cost_of(recipe)
+        cost = Cost.of(recipe)
         assert (cost is None) == (name not in PAPERS), name
         assert cost is None or recipe.settings["image_size"] == SIDES[recipe.settings["backbone"]]
         assert cost is None or math.isfinite(cost.gpu_hours)
@@ -257,7 +257,7 @@ def test_every_row_has_a_cost_and_ours_none() -> None:
 def test_the_rate_of_the_estimates_is_between_the_published_ones() -> None:
     rates = []
     for recipe in (PAPERS["cifar100-noise0-ce-k5"], PAPERS["imagenet-all-ce-k5"]):
-        cost = cost_of(recipe)
+        cost = Cost.of(recipe)
         assert cost is not None
         assert recipe.gpu_hours is not None
         rates.append(cost.operations / recipe.gpu_hours / 3600)

@@ -64,7 +64,7 @@ class Runs:
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     result = Runs()
     monkeypatch.setattr(module, "train_run", result.train)
-    monkeypatch.setattr(module, "tested", result.test)
+    monkeypatch.setattr(module, "_tested", result.test)
     return result
 
 
@@ -225,7 +225,7 @@ def test_a_run_of_a_gpu_is_measured_where_onnx_runtime_has_none(tmp_path: Path) 
     run = RunRecord(
         changes={}, seed=0, run="runs/1/seed-0", head=result.head, score_kind=result.score_kind
     )
-    rows = module.tested(run, tmp_path)
+    rows = module._tested(run, tmp_path)
     assert {row["rule"] for row in rows} == {"average_k", "top_k"}
     assert {row["k"] for row in rows} == {1.0, 1.5, 2.0, 3.0, 5.0, 10.0}
 

@@ -55,7 +55,7 @@ def test_one_seed_warns_of_the_missing_interval(
 ) -> None:
     figures = dict.fromkeys(FIGURES, 0.5)
     rows = [{"rule": rule, "k": 2.0, **figures} for rule in ("average_k", "top_k")]
-    monkeypatch.setattr(sweep, "tested", lambda *_run: rows)
+    monkeypatch.setattr(sweep, "_tested", lambda *_run: rows)
     result = _call(*_words(photos, tmp_path / "s"), "--seeds", 1)
     assert result.exit_code == 0, result.output
     assert "one seed: there is no interval" in " ".join(result.stderr.split())

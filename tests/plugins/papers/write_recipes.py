@@ -5,7 +5,7 @@ from itertools import groupby
 from pathlib import Path
 
 from florilege.plugins.papers.cli import _hours_of
-from florilege.plugins.papers.published import PAPERS, Cost, PublishedRecipe, cost_of
+from florilege.plugins.papers.published import PAPERS, Cost, PublishedRecipe
 from florilege.training.recipes import RECIPES, Recipe
 
 PAGE = Path(__file__).parents[3] / "docs" / "recipes.md"
@@ -63,7 +63,7 @@ def cost_lines(items: Sequence[Named]) -> list[str]:
     """A line for each network, batch size and data set."""
     results = dict[str, None]()
     for _, recipe in items:
-        cost, settings = cost_of(recipe), recipe.settings
+        cost, settings = Cost.of(recipe), recipe.settings
         assert cost is not None
         data = recipe.data if "noise" in recipe.options else recipe.example
         hours = processor_hours(cost)
