@@ -20,7 +20,7 @@ from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules.label_noise import LabelNoise, NoiseKind, NoisyLabels
 from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import PLAIN, Setting, View
-from florilege.models.class_lists import RegionList
+from florilege.models.regions import RegionList
 
 K, LEVEL, INTERVALS = 3.0, 0.9, 0.95
 EVERY_SIZE = (1.5, 2.0, 3.0, 5.0, 8.0)

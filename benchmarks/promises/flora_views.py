@@ -37,8 +37,7 @@ from florilege.data.flora.posterior import (
     prior,
     species_traits,
 )
-from florilege.models.class_lists import RegionList
-from florilege.models.occurrences import MONTHS, Occurrences, PlaceKind
+from florilege.models.regions import MONTHS, Occurrences, PlaceKind, RegionList
 
 OUT = Path(__file__).with_suffix(".csv")
 PLANTS, PHOTOS, DRAWN = 600, 5, 500

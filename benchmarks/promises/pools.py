@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.view import Scoring, View
-from florilege.models.occurrences import ALL_MONTHS, Occurrences, Place
+from florilege.models.regions import ALL_MONTHS, Occurrences, Place
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -32,7 +32,7 @@ from florilege.calibration.calibrate.score_sources import PhotoPlaces
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import View
-from florilege.models.occurrences import MONTHS, Occurrences, Place
+from florilege.models.regions import MONTHS, Occurrences, Place
 from florilege.models.runtime import silence_telemetry
 
 REGIONS = 40

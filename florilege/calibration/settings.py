@@ -16,8 +16,7 @@ from florilege.calibration.scores import SCORE_KINDS, ScoreKind
 from florilege.calibration.threshold import check_average_k
 from florilege.calibration.view import Scoring, View
 from florilege.errors import suggestion
-from florilege.models.class_lists import RegionList
-from florilege.models.occurrences import PlaceKind
+from florilege.models.regions import PlaceKind, RegionList
 from florilege.models.runtime import Precision, Runtime, RuntimeName
 from florilege.settings import Flag, FlagSettings
 

@@ -23,7 +23,7 @@ from florilege.calibration.scores import (
     scale_logits,
 )
 from florilege.calibration.sets import Floats, Guarantee
-from florilege.models.occurrences import PlaceKind
+from florilege.models.regions import PlaceKind
 
 Indices = NDArray[np.intp]
 

@@ -110,7 +110,7 @@ def _predict_command(
     With -o the file appears when it is complete; --resume continues an interrupted run.
     """
     # Here, because they open networks and --help does without.
-    from florilege.models.class_lists import read_lists
+    from florilege.models.regions import read_lists
     from florilege.server.answers.pipeline import open_pipeline
     from florilege.server.predict.batch_run import check_outputs, predict_batch
     from florilege.server.predict.prediction import display_path, find_photos

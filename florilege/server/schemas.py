@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from florilege.calibration.certificate import Reason
 from florilege.calibration.rules import RuleName
 from florilege.calibration.sets import Guarantee
-from florilege.models.occurrences import PlaceKind
+from florilege.models.regions import PlaceKind
 
 Verdict = Literal["accepted", "suspect", "rejected", "not_judged"]
 ClassIds = list[str]

@@ -21,7 +21,7 @@ from starlette.datastructures import State
 
 from florilege.errors import BundleError, DataError, FlorilegeError
 from florilege.models.bundle import MANIFEST, BundleFolder
-from florilege.models.class_lists import list_files
+from florilege.models.regions import list_files
 from florilege.processes.connections import address_of, listen
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.bounds import PixelBudget

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from florilege.errors import DataError, UsageError
-from florilege.models.class_lists import LONGEST_NAME, NEAR_IDS_FOR, RegionList, read_lists
 from florilege.models.classes import ClassInfo, ClassTable
+from florilege.models.regions import LONGEST_NAME, NEAR_IDS_FOR, RegionList, read_lists
 
 NAMES = {"7": "Rosa canina", "3": "Rosa rubra", "C#1": "Viola alba", "Poa annua": "Poa annua"}
 CLASSES = ClassTable(tuple(ClassInfo(id=id_, scientific_name=name) for id_, name in NAMES.items()))

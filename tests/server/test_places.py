@@ -13,7 +13,7 @@ from florilege.calibration.record.record_file import open_occurrences, read_reco
 from florilege.calibration.view import View
 from florilege.errors import BundleError
 from florilege.models.bundle import OCCURRENCES, open_bundle, replace_files
-from florilege.models.occurrences import Place
+from florilege.models.regions import Place
 from tests.server import garden
 from tests.server.http_client import identify, open_client
 from tests.server.predict.predict_command import predicted, run

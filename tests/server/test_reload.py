@@ -21,7 +21,7 @@ from florilege.calibration.record.record_file import read_record
 from florilege.calibration.view import PLAIN, Setting
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.classes import ClassTable
-from florilege.models.occurrences import Occurrences
+from florilege.models.regions import Occurrences
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.plan import PlaceWeights

@@ -53,7 +53,7 @@ from florilege.models.bundle import (
     replace_files,
     reserved,
 )
-from florilege.models.class_lists import read_lists
+from florilege.models.regions import read_lists
 from florilege.models.runtime import OPENVINO, Runtime
 from florilege.models.session import Session
 

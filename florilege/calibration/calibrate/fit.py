@@ -38,7 +38,7 @@ from florilege.calibration.scores import Distribution, DistributionOf
 from florilege.calibration.sets import Bools, Floats, Ints, largest_set
 from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import Scoring
-from florilege.models.class_lists import RegionList
+from florilege.models.regions import RegionList
 from florilege.models.session import FEATURES
 from florilege.terminal import Advance, progress
 

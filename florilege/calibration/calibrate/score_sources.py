@@ -5,7 +5,7 @@ and sets at the same threshold would shrink. So scores are computed among the cl
 Its own threshold brings the mean size back to K.
 
 The table of occurrences says how much more common each class is at the place of a photo
-(:meth:`florilege.models.occurrences.Occurrences.log_lift`). This is multiplied by a strength, which
+(:meth:`florilege.models.regions.Occurrences.log_lift`). This is multiplied by a strength, which
 the photos choose, and added to the logits of the network.
 """
 
@@ -27,7 +27,7 @@ from florilege.calibration.sets import Bools, Floats, Ints
 from florilege.calibration.view import PLAIN, Indices, Scoring, View
 from florilege.errors import DataError, first
 from florilege.models.classes import ClassTable, SpeciesNames
-from florilege.models.occurrences import COLUMNS, Occurrences, Place, PlaceKind, month_of
+from florilege.models.regions import COLUMNS, Occurrences, Place, PlaceKind, month_of
 from florilege.tables import Table, demand_columns, read_table
 
 _FEWEST_PLACES = 100

@@ -28,7 +28,7 @@ from florilege.models.bundle import (
     BundleFolder,
     open_bundle,
 )
-from florilege.models.occurrences import Occurrences
+from florilege.models.regions import Occurrences
 from florilege.models.runtime import RuntimeName
 from florilege.models.session import Session
 

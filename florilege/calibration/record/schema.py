@@ -13,7 +13,7 @@ from florilege.calibration.rules import RULES, LabelNoise
 from florilege.calibration.sets import Floats, Guarantee
 from florilege.calibration.view import Scoring, View
 from florilege.errors import BundleError
-from florilege.models.class_lists import RegionList
+from florilege.models.regions import RegionList
 from florilege.models.runtime import Precision, Runtime, RuntimeName
 
 TRAFFIC = "traffic"  # name of the split of a calibration from a score log

@@ -37,8 +37,8 @@ from florilege.data.records import (
 )
 from florilege.errors import DataError, repeated
 from florilege.models.classes import ClassInfo, Thumbnail, plain_id
-from florilege.models.occurrences import ALL_MONTHS, Place, cell_name, is_null_island, month_of
 from florilege.models.reference_pictures import Credit, PictureFile
+from florilege.models.regions import ALL_MONTHS, Place, cell_name, is_null_island, month_of
 from florilege.tables import SUFFIXES, Table, demand_columns, read_table
 
 _TAXON = ("scientific_name", "genus", "family", "gbif")

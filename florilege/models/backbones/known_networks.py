@@ -19,8 +19,8 @@ from florilege.models.backbones.timm_networks import (
     TimmNetwork,
 )
 from florilege.models.backbones.timm_networks import PRETRAINED as PRETRAINED
-from florilege.models.extensions import is_extension, load_extension
 from florilege.models.images import Preprocess
+from florilege.settings import is_extension, load_extension
 
 # By the start of a name: the smallest picture side, and the step between allowed sides.
 # fmt: off

@@ -16,7 +16,7 @@ import pillow_heif
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from florilege.errors import first
-from florilege.models.occurrences import is_null_island
+from florilege.models.regions import is_null_island
 from florilege.server.predict.formats import Row, write_csv
 from florilege.server.predict.prediction import Line
 from florilege.terminal import warn

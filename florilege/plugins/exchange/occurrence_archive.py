@@ -17,7 +17,7 @@ from florilege.data.cli import AsJson
 from florilege.errors import DataError, count_of, first
 from florilege.models.bundle import open_bundle
 from florilege.models.classes import ClassTable, SpeciesNames
-from florilege.models.occurrences import ALL_MONTHS, COLUMNS, MONTHS, cell_name, is_null_island
+from florilege.models.regions import ALL_MONTHS, COLUMNS, MONTHS, cell_name, is_null_island
 from florilege.plugins.exchange.darwin_core import ArchiveRecords, Record, open_records
 from florilege.tables import write_table, written_table
 from florilege.terminal import progress, show

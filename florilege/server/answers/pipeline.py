@@ -17,8 +17,8 @@ from florilege.calibration.record.record_file import open_occurrences, open_refe
 from florilege.calibration.reference import Reference
 from florilege.models import images
 from florilege.models.bundle import Bundle, open_bundle
-from florilege.models.class_lists import read_lists
 from florilege.models.classes import ClassTable
+from florilege.models.regions import read_lists
 from florilege.models.runtime import CUDA, RuntimeName
 from florilege.models.session import Outputs, Session
 from florilege.server.answers.answer import answer, judge

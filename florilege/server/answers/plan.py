@@ -17,13 +17,13 @@ from florilege.calibration.record import CalibrationRecord, NotCalibrated, Opera
 from florilege.calibration.rules import RULES
 from florilege.calibration.view import View
 from florilege.errors import KnownNames, nearest
-from florilege.models.class_lists import RegionList
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.models.occurrences import (
+from florilege.models.regions import (
     ALL_MONTHS,
     Occurrences,
     Place,
     PlaceKind,
+    RegionList,
     cell_name,
     month_of,
 )

@@ -11,7 +11,7 @@ from florilege.calibration.rules import RuleName
 from florilege.calibration.sets import Guarantee
 from florilege.calibration.view import Setting, View
 from florilege.models.images import ACCEPTED
-from florilege.models.occurrences import PlaceKind
+from florilege.models.regions import PlaceKind
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.schemas import Measured, Model, ResponseModel
 from florilege.server.settings import Settings

@@ -19,7 +19,7 @@ from typing import Any
 from torch import nn
 
 from florilege.errors import UsageError, suggestion
-from florilege.models.extensions import is_extension, load_extension
+from florilege.settings import is_extension, load_extension
 from florilege.training.losses.base import Head, Loss, adapted
 from florilege.training.losses.entropy import (
     CrossEntropy,

@@ -20,7 +20,7 @@ from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import View
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.models.occurrences import COLUMNS, Occurrences, Place
+from florilege.models.regions import COLUMNS, Occurrences, Place
 from tests.calibration.record.test_record import scoring_of
 from tests.calibration.simulation import CLASSES, draw
 

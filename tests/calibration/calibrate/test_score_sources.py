@@ -26,7 +26,7 @@ from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import Scoring, View
 from florilege.errors import DataError
 from florilege.models.bundle import open_bundle
-from florilege.models.class_lists import RegionList
+from florilege.models.regions import RegionList
 from tests.calibration.estimates import hits_of
 from tests.calibration.record.test_record import COUNTS, fitted, sample_logits, scoring_of
 from tests.calibration.simulation import CLASSES, draw

@@ -19,7 +19,7 @@ from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.scores import scores
 from florilege.calibration.view import PLAIN, Setting, View
 from florilege.errors import DataError, UsageError
-from florilege.models.class_lists import RegionList
+from florilege.models.regions import RegionList
 from tests.calibration.record.test_record import fitted
 from tests.calibration.rules.test_label_noise import EVERYONE, GENERA, replaced
 from tests.calibration.simulation import CLASSES, draw

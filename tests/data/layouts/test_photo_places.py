@@ -6,7 +6,7 @@ import pytest
 
 from florilege.data.layouts.table_files import photo_places
 from florilege.errors import DataError
-from florilege.models.occurrences import Place
+from florilege.models.regions import Place
 
 
 def manifest(folder: Path, header: str, *rows: str) -> str:

@@ -11,7 +11,7 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.view import PLAIN, View
 from florilege.models.bundle import open_bundle
-from florilege.models.class_lists import RegionList
+from florilege.models.regions import RegionList
 from florilege.server.answers.plan import (
     MAX_SUGGESTED_FOR,
     MAX_UNKNOWN_LISTED,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.models.occurrences import (
+from florilege.models.regions import (
     NEIGHBOUR,
     PSEUDO_RECORDS,
     Occurrences,
