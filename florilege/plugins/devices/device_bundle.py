@@ -24,11 +24,9 @@ from florilege.calibration.calibrate import (
 )
 from florilege.calibration.record import CalibrationRecord, Served
 from florilege.calibration.record.record_file import read_record
-from florilege.calibration.rejection import DEFAULT_SHARE
 from florilege.calibration.rules import RULES, usual_guarantee
 from florilege.calibration.view import PLAIN, Setting, View
 from florilege.errors import UsageError, install_hint
-from florilege.hooks import MARKER
 from florilege.models.bundle import MODEL, Bundle, open_bundle, replace_files, unpacked_bundle
 from florilege.models.onnx_files import refuse_files
 from florilege.models.session import Session
@@ -151,8 +149,11 @@ def _settings(bundle: Bundle, record: CalibrationRecord, lists: Path) -> dict[st
         "head": None if automatic else record.head,
         "score_kind": None if automatic else record.score_kind,
         "temperatures": None if automatic else (record.temperature,),
-        "rejection_method": "none" if record.rejection is None else "auto",
-        "suspect_share": DEFAULT_SHARE if record.rejection is None else record.rejection.share,
+        **(
+            {"rejection_method": "none"}
+            if record.rejection is None
+            else {"suspect_share": record.rejection.share}
+        ),
         "delta": promised.delta,
         "max_size": promised.max_size,
         "list_files": (str(lists),) if record.lists else (),
@@ -164,8 +165,6 @@ Binary = tuple[Plain, bytes]
 """The shapes of some arrays, and their bytes one after the other, little-endian."""
 
 FORMAT: Final = 1
-PACK: Final = MARKER
-"""Name of the file; a folder that holds it is an earlier export."""
 
 
 def device_pack(pipeline: Pipeline, contents: MutableMapping[str, bytes]) -> Plain:

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.errors import UsageError
-from florilege.hooks import ExportedFiles
+from florilege.hooks import MARKER, ExportedFiles
 from florilege.models.bundle import MODEL
 from florilege.models.session import FEATURES, Outputs, Session
 from florilege.page_files import HEAD, SERVICE_WORKER, page_files, service_worker
-from florilege.plugins.devices.device_bundle import PACK, device_bundle, device_pack, named_file
+from florilege.plugins.devices.device_bundle import device_bundle, device_pack, named_file
 from florilege.server.answers.answer import judge
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
@@ -59,7 +59,7 @@ def _mobile_files(pipeline: Pipeline) -> dict[str, bytes]:
     pack = {**device_pack(pipeline, contents), "features": features}
     return {
         MODEL: pipeline.bundle.read(MODEL),
-        PACK: json.dumps(pack, ensure_ascii=False).encode(),
+        MARKER: json.dumps(pack, ensure_ascii=False).encode(),
         "check.json": json.dumps(_check(pipeline)).encode(),
         **contents,
     }
@@ -207,7 +207,7 @@ def _web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, by
     zipped = gzip.compress(binary, 9, mtime=0)
     contents[f"{pack['runtime']['path']}.gz"] = zipped
     pack["runtime"]["gzip_bytes"] = len(zipped)
-    contents[PACK] = _json(pack)
+    contents[MARKER] = _json(pack)
     contents["card.json"] = _json(_card(pipeline))
     hosting = contents["HOSTING.md"].decode()
     contents["HOSTING.md"] = hosting.format(version=VERSION).encode()
