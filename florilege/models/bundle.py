@@ -27,7 +27,7 @@ from florilege.models.reference_pictures import (
     unpack_thumbnails,
 )
 from florilege.models.staging import MANIFEST as MANIFEST
-from florilege.models.staging import SCHEMA_VERSION, Files, Manifest
+from florilege.models.staging import SCHEMA_VERSION, Files, Manifest, read_json
 from florilege.models.staging import BundleFolder as BundleFolder
 from florilege.models.staging import sha256_of as sha256_of
 
@@ -248,7 +248,7 @@ def _verified(folder: BundleFolder, manifest: Manifest) -> Bundle:
         path=folder.path,
         manifest=manifest,
         classes=ClassTable.from_json(classes),
-        preprocess=Preprocess.from_json(preprocess),
+        preprocess=read_json(Preprocess, preprocess, PREPROCESS),
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BeforeValidator
 
 from florilege.errors import BundleError, repeated
-from florilege.models.json_file import read_json
+from florilege.models.staging import read_json
 
 _GENUS = re.compile(r"(?P<genus>[A-Z][a-z-]+)[ _](?:[x\u00d7][ _])?\u00d7?[a-z][\w-]+")
 _OPTIONAL = ("genus", "family", "gbif", "link", "thumbnail")

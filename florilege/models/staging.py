@@ -1,4 +1,4 @@
-"""``bundle.json``, the hashes of all files of a bundle, and how they are replaced atomically.
+"""``bundle.json``, the hashes of all files of a bundle, how they are read and replaced atomically.
 
 A change is written beside the old files under staging names (``calibration.json.new-1a2b3c4d``).
 Then ``bundle.json`` is replaced atomically, and only then are the staged files renamed. A process
@@ -18,14 +18,44 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from florilege.errors import BundleError, did_you_mean, nearest_paths
 from florilege.files import sync_folder, write_atomic
-from florilege.models.json_file import read_json
+
+Content = TypeVar("Content")
+_UNKNOWN_KEY: Final = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+def read_json(kind: type[Content], text: str | bytes, where: str | Path) -> Content:
+    """Read a file of a bundle; a `BundleError` that names ``where`` if it is damaged or newer."""
+    try:
+        return TypeAdapter(kind).validate_json(text)
+    except ValidationError as error:
+        fault, advice = first_fault(error), "copy or export the bundle again"
+        kinds = {(fault["loc"], fault["type"]) for fault in error.errors()}
+        too_high = (("schema_version",), "less_than_equal")
+        if too_high in kinds or any(kind in _UNKNOWN_KEY for _, kind in kinds):
+            advice = "a newer florilege may have written it: upgrade florilege"
+        raise BundleError(f"{where} is damaged: {fault}; {advice}") from error
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first refused key, with the reason and its value."""
+    first = error.errors(include_url=False)[0]
+    name = ".".join(map(str, first["loc"]))
+    message = first["msg"].removeprefix("Value error, ")
+    message = f"{message[0].lower()}{message[1:]}"
+    if first["type"] in _UNKNOWN_KEY:
+        return f"unknown key {name!r}"
+    if not name:
+        return message
+    value = "" if first["type"] == "missing" else f", got {first['input']!r}"
+    return f"{name}: {message}{value}"
+
 
 SCHEMA_VERSION: Final = 1
 MANIFEST: Final = "bundle.json"

@@ -32,7 +32,6 @@ from florilege.models.images.sniff import ImageError as ImageError
 from florilege.models.images.sniff import Kind
 from florilege.models.images.sniff import OversizedImage as OversizedImage
 from florilege.models.images.sniff import UnsupportedImage as UnsupportedImage
-from florilege.models.json_file import read_json
 
 MAX_PIXELS: Final = 50_000_000
 DECODER_VERSION: Final = 2
@@ -90,11 +89,6 @@ class Preprocess:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "Preprocess":
-        """Read ``preprocess.json``; a `BundleError` if it is damaged or has an unknown key."""
-        return read_json(cls, text, "preprocess.json")
 
 
 def load(

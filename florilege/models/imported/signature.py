@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from florilege.errors import UsageError
 from florilege.models.images import Number, Positive, Preprocess
 from florilege.models.imported.graph import TYPES, Graph
-from florilege.models.json_file import first_fault
+from florilege.models.staging import first_fault
 
 _Layout = Literal["nchw", "nhwc"]
 _Type = Literal["float32", "float16", "uint8"]

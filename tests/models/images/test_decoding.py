@@ -32,6 +32,7 @@ from florilege.models.images import (
 from florilege.models.images.headers import _scans
 from florilege.models.images.headers import orientation as orientation_of
 from florilege.models.images.sniff import sniff
+from florilege.models.staging import read_json
 from tests.models.pictures import (
     KINDS,
     chunk,
@@ -768,7 +769,7 @@ def test_preprocess_survives_the_round_trip() -> None:
     one = Preprocess(
         image_size=48, crop_fraction=0.875, resample="bicubic", mean=(0.1, 0.2, 0.3), std=(1, 2, 3)
     )
-    assert Preprocess.from_json(one.to_json()) == one
+    assert read_json(Preprocess, one.to_json(), "preprocess.json") == one
     assert '"image_size": 48' in one.to_json()
 
 
@@ -807,4 +808,4 @@ def test_preprocess_refuses_what_makes_no_sense(wrong: dict[str, Any]) -> None:
 )
 def test_a_damaged_or_newer_preprocess_file_is_named(text: str, fault: str) -> None:
     with pytest.raises(BundleError, match=rf"preprocess\.json is damaged: {fault}"):
-        Preprocess.from_json(text)
+        read_json(Preprocess, text, "preprocess.json")
