@@ -15,11 +15,11 @@ def commands() -> Mapping[str, Command]:
     """``florilege recipes`` and ``florilege sweep``."""
     return {
         "recipes": Command(
-            module="florilege.plugins.papers.cli",
+            module="florilege.plugins.papers.published",
             about="List the recipes, including one for each row of the papers.",
         ),
         "sweep": Command(
-            module="florilege.plugins.papers.sweep_cli",
+            module="florilege.plugins.papers.cli",
             about="Train a recipe over a grid of settings and seeds, and compare.",
             if_stopped="stopped; repeat the command with --resume to continue\n",
             loads_torch=True,

@@ -1,18 +1,24 @@
 """The recipes of published tables: their settings, their figures, and the cost of a run.
 
+``florilege recipes`` lists them beside our own.
+
 ``papers.yaml`` holds the tables row by row; ``costs.yaml`` what the costs are counted from.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import asdict, dataclass
+from itertools import groupby, product
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import typer
+from rich.text import Text
 
 from florilege.data.layouts import folder, image_lists
 from florilege.data.options import parse_options
 from florilege.plugins.papers import cifar100, plantnet_300k
+from florilege.terminal import conclude, new_table, print_json, print_result, print_table
 from florilege.training.config import Metric, MetricName
 from florilege.training.recipe import Recipe, read_yaml
 
@@ -222,3 +228,69 @@ class Cost:
             batch=batch,
             step_seconds=COSTS["step_seconds"][network].get(batch),
         )
+
+
+app = typer.Typer(add_completion=False, help="List the recipes.")
+
+_Named = tuple[str, Recipe]
+
+
+@app.command("recipes")
+def _recipes_command(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object, with all details.")
+    ] = False,
+) -> None:
+    """List the recipes: ours, and one for each row of the papers' tables, with its figures.
+
+    Run one with `florilege train --recipe NAME` or `florilege sweep NAME`. docs/recipes.md names
+    the papers and lists every departure from them.
+    """
+    from florilege.training.recipes import RECIPES  # it loads the recipes above
+
+    if as_json:
+        print_json({"recipes": [_plain(name, recipe) for name, recipe in RECIPES.items()]})
+        return
+    _print_others([item for item in RECIPES.items() if item[0] not in PAPERS])
+    for title, items in groupby(PAPERS.items(), key=lambda item: item[1].heading):
+        typer.echo()
+        _print_published(title, list(items))
+    typer.echo()
+    print_result("[A] two-head paper, [S] its supplement, [N] noised top-K, [B] smooth top-k")
+    print_result("GPU h: hours of one run, published or (~) estimated; see docs/recipes.md")
+    name, recipe = next(iter(PAPERS.items()))
+    conclude(then=[("train", "--recipe", name, "--data", recipe.example, "--out", "RUN")])
+
+
+def _plain(name: str, recipe: Recipe) -> dict[str, Any]:
+    """A recipe for JSON, with the counted and estimated cost of a row."""
+    cost = Cost.of(recipe)
+    work = {} if cost is None else {**asdict(cost), "estimated_gpu_hours": cost.gpu_hours}
+    row = recipe if isinstance(recipe, PublishedRecipe) else PublishedRecipe(**vars(recipe))
+    plain = {key: value for key, value in asdict(row).items() if key != "data_place"}
+    return {"name": name, **plain, "example": recipe.example, "work": work or None}
+
+
+def _hours_of(recipe: Recipe) -> str:
+    """GPU hours of a run: as published, or an estimate such as ``~5.2``."""
+    if isinstance(recipe, PublishedRecipe) and recipe.gpu_hours is not None:
+        return f"{recipe.gpu_hours:.1f}"
+    cost = Cost.of(recipe)
+    return "" if cost is None else f"~{cost.gpu_hours:.1f}"
+
+
+def _print_others(items: list[_Named]) -> None:
+    table = new_table(("recipe", "for"), words=("recipe", "for"))
+    table.columns[1].no_wrap, table.columns[1].max_width = False, 65
+    for name, recipe in items:
+        table.add_row(name, Text(recipe.about.replace("`", "")))
+    print_table(table, "ours")
+
+
+def _print_published(title: str, items: list[tuple[str, PublishedRecipe]]) -> None:
+    words = ("recipe", "row", "published")
+    table = new_table((*words, "GPU h"), words=words)
+    for name, recipe in items:
+        first = re.sub(r" \(sd [\d.]+\)", "", recipe.published.partition("; ")[0])
+        table.add_row(name, Text(recipe.row), Text(first or "-"), _hours_of(recipe))
+    print_table(table, title)

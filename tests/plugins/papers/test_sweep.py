@@ -10,8 +10,8 @@ import pytest
 from florilege.cores import cores
 from florilege.errors import DataError, SomeInputsFailed, UsageError
 from florilege.plugins.papers import sweep as module
+from florilege.plugins.papers.cli import _overrides_of, _points_of
 from florilege.plugins.papers.sweep import ConfigOf, sweep
-from florilege.plugins.papers.sweep_cli import _overrides_of, _points_of
 from florilege.plugins.papers.sweep_record import FIGURES, PICTURE, Changes, Record, RunRecord
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from florilege.plugins.papers.cli import _hours_of
-from florilege.plugins.papers.published import PAPERS, Cost, PublishedRecipe
+from florilege.plugins.papers.published import PAPERS, Cost, PublishedRecipe, _hours_of
 from florilege.training.recipes import RECIPES, Recipe
 
 PAGE = Path(__file__).parents[3] / "docs" / "recipes.md"
