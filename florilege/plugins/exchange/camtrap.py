@@ -22,7 +22,6 @@ from florilege.plugins.exchange.deployments import (
     Deployments,
     absolute,
     time_of,
-    time_text,
 )
 from florilege.plugins.exchange.exchange import (
     candidates,
@@ -106,7 +105,7 @@ def _media(
         media = {
             "mediaID": name,
             "deploymentID": deployment["deploymentID"],
-            "timestamp": time_text(time or start),
+            "timestamp": (time or start).isoformat(timespec="seconds"),
             "filePath": name,
             "filePublic": "false",
             "fileName": path.name,
@@ -181,7 +180,7 @@ def _package(deployments: Deployments, taxa: Sequence[Row]) -> Row:
     points = sorted({(float(row["longitude"]), float(row["latitude"])) for row in rows})
     return {
         "profile": f"{_STANDARD}camtrap-dp-profile.json",
-        "created": time_text(datetime.now(UTC)),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "contributors": [{"title": f"Florilege {own_version()}", "role": "contributor"}],
         "resources": [
             {

@@ -55,13 +55,8 @@ def time_of(text: str) -> datetime:
     return time
 
 
-def time_text(time: datetime) -> str:
-    """A time as Camtrap DP writes it."""
-    return time.isoformat(timespec="seconds")
-
-
 def _time(cell: str) -> str:
-    return time_text(time_of(cell))
+    return time_of(cell).isoformat(timespec="seconds")
 
 
 COLUMNS: Final[Mapping[str, Callable[[str], str]]] = {
