@@ -163,6 +163,7 @@ class _Supervisor(Multiprocess):
         self._dispatcher = Dispatcher(listener, self.processes)
         self._rates = [TimesInFolder(group, what) for what in ("key", "client")]
         self._forget_at = 0.0
+        self._agreed_at = time.monotonic()  # when all had the same bundle
         self._last_signal = signal.SIGTERM
 
     def run(self) -> None:
@@ -217,6 +218,7 @@ class _Supervisor(Multiprocess):
                 self._bury(worker)
             elif time.monotonic() >= worker.retry_at:
                 self._start(number, worker.failures)
+        self._agree()
         if time.monotonic() >= self._forget_at:
             self._forget_at = time.monotonic() + _FORGET_EVERY_S
             for times in self._rates:
@@ -237,9 +239,19 @@ class _Supervisor(Multiprocess):
     def _welcome(self, worker: _Worker) -> None:
         worker.failures = 0
         log.info("worker %d answers again", worker.group.number + 1)
-        others = [other for other in self.processes if other is not worker and other.ready]
-        if any(other.group.get("model") != worker.group.get("model") for other in others):
-            log.info("it has another bundle than the others: they load it too")
+        self._agreed_at = float("-inf")  # it may have another bundle than the others: look at once
+
+    def _agree(self) -> None:
+        """Let all load again if they have long had different bundles.
+
+        One that is replaced while they load is read by some of them alone.
+        """
+        now = time.monotonic()
+        if len({worker.group.get("model") for worker in self.processes if worker.ready}) < 2:
+            self._agreed_at = now
+        elif now - self._agreed_at > LONGEST_PAUSE_S:
+            self._agreed_at = now
+            log.info("the workers have different bundles: they load it again")
             self.handle_hup()
 
     def handle_hup(self) -> None:

@@ -187,6 +187,28 @@ def test_a_new_worker_with_another_bundle_lets_all_load_it(
     assert first.signals == third.signals == loads
 
 
+def test_workers_with_different_bundles_load_again_until_they_agree(
+    supervisor: _Supervisor, clock: Clock
+) -> None:
+    """A bundle that is replaced while they load it one after the other."""
+    supervisor.init_processes()
+    Fake.made[1].group.set("model", 7)
+    supervisor.keep_subprocess_alive()
+    clock.now += LONGEST_PAUSE_S  # one may take as long as that to load
+    supervisor.keep_subprocess_alive()
+    assert [worker.signals for worker in Fake.made] == [[], [], []]
+    for turn in (1, 2):
+        clock.now += LONGEST_PAUSE_S + 1
+        supervisor.keep_subprocess_alive()
+        supervisor.keep_subprocess_alive()
+        assert [worker.signals for worker in Fake.made] == [[signal.SIGHUP] * turn] * 3
+    for worker in Fake.made:
+        worker.group.set("model", 7)
+    clock.now += LONGEST_PAUSE_S + 1
+    supervisor.keep_subprocess_alive()
+    assert len(Fake.made[0].signals) == 2
+
+
 def test_a_hangup_reaches_only_workers_that_can_load(supervisor: _Supervisor) -> None:
     supervisor.init_processes()
     Fake.made[1].group.set("ready", 0)  # the signal would end it
