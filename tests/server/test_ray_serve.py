@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from florilege.errors import UsageError
-from florilege.plugins.ray import _demand_ray
+from florilege.plugins.ray import demand_ray
 from tests.server import garden
 from tests.server.server_thread import Running
 
@@ -47,7 +47,7 @@ def plain(settings: dict[str, Any]) -> Iterator[int]:
 @pytest.fixture(scope="module")
 def replicated(settings: dict[str, Any]) -> Iterator[int]:
     """The port of Ray Serve with two replicas."""
-    ray = _demand_ray()
+    ray = demand_ray()
     from ray import serve
 
     from florilege.server.ray_serve import application
@@ -107,5 +107,5 @@ def test_an_unknown_setting_is_refused_by_name(settings: dict[str, Any]) -> None
 
 
 def test_ray_reports_nothing_to_its_makers() -> None:
-    _demand_ray()
+    demand_ray()
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"

@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from florilege.plugins.ray import _demand_ray
+from florilege.plugins.ray import demand_ray
 
 
 def main() -> None:
     """Serve until it is killed."""
     link, port, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # Ray's threads must not get it
-    ray = _demand_ray()
+    ray = demand_ray()
     from ray import serve
 
     from florilege.server.ray_serve import application

@@ -32,10 +32,10 @@ Result = TypeVar("Result")
 @hookimpl
 def clusters() -> dict[str, Cluster]:
     """Ray, whose library is imported on the first use."""
-    return {"ray": Cluster(demand=_demand_ray, spread=spread)}
+    return {"ray": Cluster(demand=demand_ray, spread=spread)}
 
 
-def _demand_ray() -> ModuleType:
+def demand_ray() -> ModuleType:
     """Import `ray` without telemetry; unless it joins a cluster, it stays on this machine.
 
     Raises:
@@ -69,7 +69,7 @@ def spread(
         FlorilegeError: Some items ended every worker that had them, or Ray failed.
         Exception: A worker raised it.
     """
-    ray = _demand_ray()
+    ray = demand_ray()
     with _cluster(ray, workers):
         number, threads = _shape(ray, workers)
         portions = _portions(items, number)
@@ -124,12 +124,7 @@ class _Worker(Generic[Item, Result]):
     """One process, which opens its work once and then processes portions of the items."""
 
     def __init__(self, opener: Any, attempts: Any, threads: int, folder: str) -> None:
-        self.ray, self.opener, self.attempts, self.threads = (
-            _demand_ray(),
-            opener,
-            attempts,
-            threads,
-        )
+        self.ray, self.opener, self.attempts, self.threads = demand_ray(), opener, attempts, threads
         with suppress(OSError):  # so that relative paths mean the same as in the command
             os.chdir(folder)
 
