@@ -89,10 +89,7 @@ class PhotoHashes:
         if complete.dtype != np.bool_ or complete.ndim:
             raise ValueError(f"complete must be true or false, got {complete.dtype}")
         return cls(
-            train=train,
-            selection=selection,
-            complete=bool(complete),
-            fingerprints=fingerprints,
+            train=train, selection=selection, complete=bool(complete), fingerprints=fingerprints
         )
 
 

@@ -17,12 +17,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from florilege.errors import first
 from florilege.models.images.sniff import ImageError, sniff
-from florilege.plugins.exchange.deployments import (
-    COLUMNS,
-    Deployments,
-    absolute,
-    time_of,
-)
+from florilege.plugins.exchange.deployments import COLUMNS, Deployments, absolute, time_of
 from florilege.plugins.exchange.exchange import (
     candidates,
     identified_by,
