@@ -9,15 +9,16 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any, Final, Literal, NamedTuple, cast
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from florilege.cores import cores
 from florilege.errors import UsageError, install_hint
 from florilege.models.onnx_files import refuse_files
 from florilege.version import installed
+
+if TYPE_CHECKING:  # every command silences the telemetry, and most need no NumPy
+    import numpy as np
+    import numpy.typing as npt
 
 CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"
@@ -165,6 +166,8 @@ def open_in_openvino(content: bytes, side: int, *, bf16: bool) -> "_OpenVinoGrap
         BundleError: The graph names files, which OpenVINO would read from anywhere, or is none.
         Exception: OpenVINO cannot read or run the graph.
     """
+    import numpy as np
+
     refuse_files(content)
     silence_telemetry()
     try:
@@ -203,10 +206,12 @@ class _OpenVinoGraph:
         self._local = threading.local()  # an OpenVINO request serves one thread at a time
 
     def run(
-        self, names: Sequence[str], feeds: Mapping[str, npt.NDArray[Any]]
-    ) -> list[npt.NDArray[np.float32]]:
+        self, names: Sequence[str], feeds: "Mapping[str, npt.NDArray[Any]]"
+    ) -> "list[npt.NDArray[np.float32]]":
         """Named outputs for some pictures, computed one by one so that results do not depend on
         their number."""
+        import numpy as np
+
         if not hasattr(self._local, "request"):
             self._local.request = self._compiled.create_infer_request()
         rows = []
