@@ -109,13 +109,18 @@ def write_table(path: Path, table: Table) -> None:
         )
         write_atomic(path, sink.getvalue().to_pybytes())
     elif path.suffix.lower() == ".csv":
-        text = io.StringIO(newline="")
-        write_row(text, table)
-        for row in zip(*table.values(), strict=True):
-            write_row(text, row)
-        write_atomic(path, text.getvalue().encode())
+        write_atomic(path, csv_bytes(table))
     else:
         raise DataError(f"{path} must end in .csv or .parquet")
+
+
+def csv_bytes(table: Table) -> bytes:
+    """The CSV of a table, with a header line."""
+    text = io.StringIO(newline="")
+    write_row(text, table)
+    for row in zip(*table.values(), strict=True):
+        write_row(text, row)
+    return text.getvalue().encode()
 
 
 def _read_csv(path: Path) -> tuple[Table, Sequence[int]]:

@@ -134,7 +134,12 @@ def with_corrections(listing: Listing, path: Path) -> Listing:
         class_ids = [class_of.get(photo, before) for photo, before in pairs]
         splits[name] = replace(records, class_ids=class_ids)
         changed[name] = sorted(set(class_of).intersection(records.names))
-    return replace(listing, splits=splits, corrected=changed)
+    return replace(listing, splits=splits, corrected=changed, decided=_decided(answers))
+
+
+def _decided(answers: Iterable[ReviewAnswer]) -> frozenset[str]:
+    """The photos that somebody has confirmed or corrected."""
+    return frozenset(answer.photo for answer in answers if answer.class_id is not None)
 
 
 def answers_about(data: Dataset, path: Path) -> list[ReviewAnswer]:

@@ -137,6 +137,7 @@ class Dataset:
     splits: Mapping[str, Split]  # by name, in the order train, val, test
     thumbnails: Mapping[str, Path] = field(default_factory=dict)  # picture files by class id
     corrected: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of every split
+    decided: frozenset[str] = frozenset()  # photos whose label people confirmed or corrected
 
     def split(self, name: str) -> Split:
         """The split called ``name``; a `DataError` that lists the splits if there is none."""
@@ -252,6 +253,7 @@ class Listing:
     unlisted: Sequence[str] = ()  # photos in its folders that its tables do not name
     published: str | None = None  # where to download a published data set
     corrected: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by ``labels=FILE``
+    decided: frozenset[str] = frozenset()  # photos that it confirms or corrects
 
     @property
     def download_hint(self) -> str:
@@ -311,6 +313,7 @@ def assemble(
         splits=parts,
         thumbnails=listing.thumbnails,
         corrected=listing.corrected,
+        decided=listing.decided,
     )
 
 

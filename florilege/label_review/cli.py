@@ -111,7 +111,7 @@ def _review_command(
         model=_opened(model),
     )
     verdicts = verdicts_of(answers_about(dataset, path) for path in paths)
-    report, photos = dict[str, object](), None
+    report = dict[str, object]()
     if paths:
         sums = _summary(review, verdicts)
         report |= sums.figures()
@@ -122,12 +122,12 @@ def _review_command(
             with written_file(out):
                 write_table(out, merged_table(verdicts.values()))
         else:
-            report["photos_on_page"] = photos = _write_page(review, verdicts, out)
+            report |= _write_page(review, verdicts, out)
         report["out"] = str(out)
     if as_json:
         print_json(report)
     elif out is not None:
-        _conclude(review, out, photos)
+        _conclude(review, out, report)
 
 
 def _opened(model: str | None) -> "ReviewedModel | None":
@@ -192,8 +192,8 @@ def _print_summary(sums: "Summary") -> None:
         typer.echo(f"and {len(sums.open) - _MOST_OPEN:,} more open; --json lists all")
 
 
-def _write_page(review: _Review, verdicts: Mapping[str, "Verdict"], out: Path) -> int:
-    """Write the page with the photos that no verdict decides; gives their number."""
+def _write_page(review: _Review, verdicts: Mapping[str, "Verdict"], out: Path) -> dict[str, object]:
+    """Write the page with the photos that no verdict decides; gives what to report of it."""
     from florilege.label_review.photo_order import rank
     from florilege.label_review.review_page import ReviewPage
 
@@ -219,7 +219,10 @@ def _write_page(review: _Review, verdicts: Mapping[str, "Verdict"], out: Path) -
     with written_file(out / _PAGE):
         out.mkdir(parents=True, exist_ok=True)
         write_atomic(out / _PAGE, content)
-    return len(rows)
+    report: dict[str, object] = {"photos_on_page": len(rows)}
+    if ranking.wrong_rate is not None:
+        report["estimated_wrong_rate"] = ranking.wrong_rate
+    return report
 
 
 def _sets(
@@ -258,13 +261,16 @@ def _orders(
     return orders
 
 
-def _conclude(review: _Review, out: Path, photos: int | None) -> None:
+def _conclude(review: _Review, out: Path, report: Mapping[str, object]) -> None:
     source, splits = review.dataset.source, review.pool.name
-    if photos is None:
+    if "photos_on_page" not in report:
         conclude(f"{out}: merged", then=[("data", "check", add_options(source, f"labels={out}"))])
         return
     sample = ("--split", splits, "--sample", str(review.sample), "--seed", str(review.seed))
-    page = f"{out / _PAGE}: {count_of(photos, 'photo')}"
+    page = f"{out / _PAGE}: {count_of(int(str(report['photos_on_page'])), 'photo')}"
+    rate = report.get("estimated_wrong_rate")
+    if rate is not None:
+        typer.echo(f"about {rate:.0%} of the labels of {splits} look wrong")
     conclude(
         f"{page}; open it in a browser, answer, and save the CSV",
         then=[("data", "review", source, *sample, "--answers", "CSV")],

@@ -4,17 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.calibrate import SplitOutputs, outputs_of
-from florilege.calibration.comparison import FOLDS, folds_of
+from florilege.calibration.label_doubt import label_doubt
 from florilege.calibration.photo_groups import observation_numbers
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import calibrated_runtimes, read_record
-from florilege.calibration.sets import Bools, Floats, Ints, Singles
+from florilege.calibration.sets import Ints, Singles
 from florilege.calibration.view import PLAIN
 from florilege.data.options import fraction
 from florilege.data.pool import Pool
@@ -24,93 +22,6 @@ from florilege.models.output_store import OutputStore, photo_id
 from florilege.models.runtime import Runtime
 from florilege.models.session import FEATURES, Session
 from florilege.run_bundle import bundle_folder
-
-_SHRINKAGES: Final = (0.1, 0.3, 0.6, 0.9)  # share of the identity in the covariance
-# In many dimensions a discriminant is far too sure: the logits are divided by one of these.
-_TEMPERATURES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-_ROWS_AT_ONCE: Final = 4096
-
-
-def label_probabilities(
-    features: ArrayLike, labels: ArrayLike, *, plants: ArrayLike | None = None, seed: int = 0
-) -> Floats:
-    """The probability of the label of each photo, from heads that did not learn from its plant.
-
-    Shrinkage and temperature are those under which the labels are most probable.
-
-    Args:
-        features: Shape ``(photos, dimensions)``, finite.
-        labels: Class indices, shape ``(photos,)``, some of them perhaps wrong.
-        plants: The plant of each photo, shape ``(photos,)``; None where photos are independent.
-        seed: Draws the five folds.
-
-    Returns:
-        float64, shape ``(photos,)``; NaN where no photo of another fold has the label.
-
-    Raises:
-        ValueError: The shapes do not fit, or there is no photo.
-    """
-    values, classes = np.asarray(features, dtype=np.float32), np.asarray(labels, dtype=np.int64)
-    if values.ndim != 2 or len(values) == 0 or classes.shape != (len(values),):
-        raise ValueError(
-            "features must have shape (photos, dimensions) and labels (photos,), with a photo at "
-            f"least, got {values.shape} and {classes.shape}"
-        )
-    deviation = values.std(axis=0)
-    values = (values - values.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
-    grid = np.full((len(_SHRINKAGES), len(_TEMPERATURES), len(values)), np.nan)
-    for fold in folds_of(len(values), plants, FOLDS, seed):
-        grid[..., fold] = _log_probabilities(values, classes, fold)
-    judgeable = ~np.isnan(grid[0, 0])
-    if not judgeable.any():
-        return np.full(len(values), np.nan)
-    likelihood = grid[..., judgeable].mean(axis=-1)
-    best: Floats = grid[np.unravel_index(likelihood.argmax(), likelihood.shape)]
-    return np.exp(best)
-
-
-def _log_probabilities(values: NDArray[np.float32], labels: Ints, fold: Bools) -> Floats:
-    """Of the labels of a fold by the other photos, ``(shrinkages, temperatures, fold)``."""
-    counts = np.bincount(labels[~fold], minlength=labels.max() + 1)
-    result = np.full((len(_SHRINKAGES), len(_TEMPERATURES), int(fold.sum())), np.nan)
-    if not counts.any():
-        return result
-    classes = np.flatnonzero(counts)
-    place = np.full(len(counts), -1)
-    place[classes] = np.arange(len(classes))
-    own, rows = place[labels[fold]], np.flatnonzero(fold)
-    means, covariance = _moments(values[~fold], place[labels[~fold]], counts[classes])
-    scale = np.trace(covariance) / len(covariance) or 1.0
-    for index, shrinkage in enumerate(_SHRINKAGES):
-        shrunk = (1 - shrinkage) * covariance + shrinkage * scale * np.eye(len(covariance))
-        weights = np.linalg.solve(shrunk, means.T)  # (dimensions, classes)
-        bias = np.log(counts[classes] / counts.sum()) - (means * weights.T).sum(axis=1) / 2
-        for start in range(0, len(rows), _ROWS_AT_ONCE):
-            block = slice(start, start + _ROWS_AT_ONCE)
-            logits = values[rows[block]] @ weights + bias
-            for at, temperature in enumerate(_TEMPERATURES):
-                result[index, at, block] = _of_labels(logits / temperature, own[block])
-    return result
-
-
-def _moments(values: NDArray[np.float32], labels: Ints, counts: Ints) -> tuple[Floats, Floats]:
-    """Mean of each class, ``(classes, dimensions)``, and the covariance within classes."""
-    sums = np.zeros((len(counts), values.shape[1]))
-    products = np.zeros((values.shape[1], values.shape[1]))
-    for start in range(0, len(values), _ROWS_AT_ONCE):
-        block = values[start : start + _ROWS_AT_ONCE].astype(np.float64)
-        np.add.at(sums, labels[start : start + _ROWS_AT_ONCE], block)
-        products += block.T @ block
-    means = sums / counts[:, np.newaxis]
-    return means, (products - sums.T @ means) / len(values)
-
-
-def _of_labels(logits: Floats, labels: Ints) -> Floats:
-    """Log-probability of each row's label; NaN where it is -1."""
-    largest = logits.max(axis=1)
-    total = np.log(np.exp(logits - largest[:, np.newaxis]).sum(axis=1)) + largest
-    result: Floats = np.where(labels < 0, np.nan, logits[np.arange(len(labels)), labels] - total)
-    return result
 
 
 def plants_of(pool: Pool) -> Ints | None:
@@ -135,6 +46,7 @@ class Ranking:
 
     rows: Sequence[int]  # best first
     sets: Mapping[int, Sequence[str]] = field(default_factory=dict)  # class ids, best first, by row
+    wrong_rate: float | None = None  # of labels, as the heads of the order doubt estimate it
 
 
 @dataclass(frozen=True)
@@ -182,11 +94,12 @@ def rank(pool: Pool, order: str, seed: int, model: ReviewedModel | None) -> Rank
         sets = sets_of(pool, model, rows)
         return Ranking(rows=sorted(rows, key=lambda row: -len(sets[row])), sets=sets)
     features, sets = _features(pool, model)
-    labels, plants = pool.labels, plants_of(pool)
-    probabilities = label_probabilities(features, labels, plants=plants, seed=seed)
+    plants = plants_of(pool)
+    doubt = label_doubt(features, pool.labels, observations=plants, seed=seed)
     # NaN, for which no other plant has the label, comes last.
-    ranked = np.argsort(probabilities[rows], kind="stable")
-    return Ranking(rows=[rows[place] for place in ranked.tolist()], sets=sets)
+    ranked = np.argsort(doubt.probabilities[rows], kind="stable")
+    ordered = [rows[place] for place in ranked.tolist()]
+    return Ranking(rows=ordered, sets=sets, wrong_rate=doubt.wrong_rate)
 
 
 def sets_of(pool: Pool, model: ReviewedModel, rows: Sequence[int]) -> dict[int, Sequence[str]]:

@@ -17,12 +17,12 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train a netw
 
 FLAGS: Final = (
     *("data", "recipe", "backbone", "loss", "epochs", "batch_size", "image_size", "seed"),
-    *("device", "weights", "freeze", "features", "unfreeze", "skip_damaged"),
+    *("device", "weights", "freeze", "features", "unfreeze", "skip_damaged", "skip_doubtful"),
 )
 """The settings with a flag of their own; ``--set`` takes any setting."""
 PANELS: Final = {
     "Pictures and machine": ("batch_size", "image_size", "seed", "device", "skip_damaged"),
-    "Parts of a network": ("features", "unfreeze"),
+    "Parts of a network": ("features", "unfreeze", "skip_doubtful"),
 }
 """Headings of ``train --help``, each with its settings; the others are described first."""
 

@@ -130,6 +130,9 @@ class TrainConfig(SettingsGroup):
     skip_damaged: bool = False
     """Look at every photo of `train` and `val` first, leave out those that cannot be read, and list
     them."""
+    skip_doubtful: bool = False
+    """With `freeze`, leave out the training photos whose label is probably wrong, by heads that did
+    not learn from them, and list them."""
     workers: Count | None = None
     """Processes that prepare pictures; null chooses by the cores of the machine."""
     cache_mb: Count = 1024
@@ -189,7 +192,9 @@ class TrainConfig(SettingsGroup):
         return self
 
     @model_validator(mode="after")
-    def _pictures_are_mixed_once(self) -> Self:
+    def _pictures_or_features_are_needed(self) -> Self:
+        if self.skip_doubtful and not self.freeze:
+            raise ValueError("skip_doubtful judges labels by kept features: add --freeze backbone")
         if self.mixup and self.cutmix:
             raise ValueError("mixup and cutmix both mix the pictures of a batch: set one")
         if self.cutmix and self.freeze:

@@ -8,7 +8,9 @@ from typing import Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from florilege.calibration.label_doubt import LabelDoubt, label_doubt
 from florilege.calibration.photo_groups import choosing_rows, observation_numbers
 from florilege.data.records import Dataset, Split
 from florilege.data.sources import open_dataset
@@ -16,6 +18,8 @@ from florilege.errors import DataError, count_of
 from florilege.models.backbones import architecture
 from florilege.models.classes import ClassTable
 from florilege.models.reference_pictures import pack_thumbnails, read_thumbnails
+from florilege.tables import csv_bytes
+from florilege.training.batches.data_loader import Features
 from florilege.training.batches.run_photos import short_side
 from florilege.training.config import TrainConfig
 from florilege.training.recipes import RECIPES
@@ -79,6 +83,35 @@ def reference_pictures(dataset: Dataset) -> bytes | None:
     files = {item.id: dataset.thumbnails[item.id] for item in dataset.classes if item.thumbnail}
     return (
         pack_thumbnails(dataset.classes, read_thumbnails(dataset.source, files)) if files else None
+    )
+
+
+def doubt_in(train: Features) -> LabelDoubt:
+    """How probable the label of each training photo is, by heads that did not learn from it."""
+    photos = train.split
+    plants = None if photos.observations is None else observation_numbers(photos.observations)
+    return label_doubt(train.values[train.rows], photos.labels, observations=plants)
+
+
+def doubtful_photos(
+    photos: Split, doubt: LabelDoubt, rows: NDArray[np.intp], classes: ClassTable
+) -> bytes:
+    """A CSV of some photos, the most doubtful first: their labels, and how probable each is."""
+    ordered = rows[np.argsort(doubt.right[rows], kind="stable")].tolist()
+    table = {
+        "photo": [photos.names[row] for row in ordered],
+        "label": [classes.ids[photos.labels[row]] for row in ordered],
+        "right": [f"{doubt.right[row]:.3g}" for row in ordered],
+    }
+    return csv_bytes(table)
+
+
+def note_on_doubt(doubt: LabelDoubt, left_out: int) -> str:
+    """What is left out, for the user."""
+    photos = len(doubt.labels)
+    return (
+        f"about {doubt.wrong_rate:.0%} of the labels of train look wrong: {left_out:,} of "
+        f"{count_of(photos, 'photo')} are left out, and listed in doubtful.csv"
     )
 
 

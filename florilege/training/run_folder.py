@@ -22,6 +22,7 @@ class RunFolder:
         self.classes = path / "classes.json"
         self.thumbnails = path / "thumbnails.zip"
         self.photos = path / PHOTOS
+        self.doubtful = path / "doubtful.csv"
         self.weights = path / RECORD
         self.last = path / "last.pt"
         self.best = path / "best.safetensors"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -26,7 +27,10 @@ from florilege.training.network import seeded, start, unfreeze
 from florilege.training.optimisation import rate_share
 from florilege.training.preparation import (
     all_named,
+    doubt_in,
+    doubtful_photos,
     facts,
+    note_on_doubt,
     notes_on_start,
     notes_on_validation,
     open_data,
@@ -167,13 +171,14 @@ class _TrainingProcess:
         """Bring every process to the same step of the run, with its share of the batches."""
         config, ranks = self.config, self.ranks
         self.features = self.frozen_features()
+        photos = self.photos()
+        self.doubtful = self.skip_doubtful() if config.skip_doubtful else None
         self.sources: Sources | None = None  # None if there is nothing to train
         trainable: nn.Module = self.network
         if self.features is not None:
             self.sources = Sources(*self.features, workers=0)
             trainable = HeadOnFeatures(self.network, self.features[0])
         loss_fn = self.objective.loss_fn.to(self.compute.device)
-        photos = self.photos()
         self.trained = TrainingState.before_training(
             *(trainable, loss_fn, config, self.compute), photos=photos
         )
@@ -214,6 +219,21 @@ class _TrainingProcess:
         train, val = self.dataset.split("train"), self.dataset.split("val")
         return self.ranks.in_turn(lambda: (backbone.features(train), backbone.features(val)))
 
+    def skip_doubtful(self) -> bytes | None:
+        """Train without the photos whose label is probably wrong, unless people have decided on it.
+
+        Gives a CSV of them.
+        """
+        if self.features is None:
+            return None
+        train, val = self.features
+        doubt = doubt_in(train)
+        decided = np.fromiter((n in self.dataset.decided for n in train.split.names), dtype=bool)
+        doubtful, *_ = self.ranks.all(np.flatnonzero(~(doubt.believed() | decided)))
+        self.features = train.of(np.setdiff1d(np.arange(len(train)), doubtful)), val
+        self.notes.append(note_on_doubt(doubt, len(doubtful)))
+        return doubtful_photos(train.split, doubt, doubtful, self.dataset.classes)
+
     @contextmanager
     def reserved(self) -> Iterator[None]:
         """Lock the folder while the block runs, and write the settings into it."""
@@ -225,6 +245,8 @@ class _TrainingProcess:
                     if not self.resumed:
                         folder.check_free()  # again: another run may have started in it meanwhile
                     folder.write_settings(self.config, self.dataset.classes, self.thumbnails)
+                    if self.doubtful is not None:
+                        write(folder.doubtful, self.doubtful)
                     if self.weights is not None and self.weights.provenance is not None:
                         write(folder.weights, self.weights.provenance.to_json().encode())
             yield

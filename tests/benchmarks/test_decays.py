@@ -95,9 +95,12 @@ def test_cross_validation_also_goes_beyond_the_grid(
 def test_correcting_the_most_doubtful_fifth_is_between_wrong_and_clean_labels(
     bench: Bench,
 ) -> None:
-    wrong, corrected, clean = accuracies(bench, 0.5, FIRST_SEED)
+    estimate, rows = accuracies(bench, 0.5, FIRST_SEED)
+    assert estimate.count("%") == 2
+    wrong, _, corrected, and_skipped, clean = rows
     assert wrong.shape == (2,)  # K = 2 and 3
     assert wrong[0] <= corrected[0] <= clean[0]
+    assert and_skipped[0] >= wrong[0]
     assert corrected[0] > wrong[0] or wrong[0] == clean[0]
 
 

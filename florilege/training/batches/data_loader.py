@@ -56,6 +56,11 @@ class Features:
         features: NDArray[np.float32] = self.values[self.rows[row]]
         return features
 
+    def of(self, rows: NDArray[np.intp]) -> "Features":
+        """The features of some pictures, in the given order."""
+        split = self.split.select_rows(rows, name=self.split.name)
+        return Features(split, self.values, self.rows[rows])
+
     def blocks(self) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
         """Features ``(pictures, dimensions)`` and labels, in order, in blocks of pictures."""
         for start in range(0, len(self), ROWS_AT_ONCE):

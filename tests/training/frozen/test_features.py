@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from florilege.data.sources import open_dataset
 from florilege.errors import BundleError, DataError, UsageError
@@ -16,6 +17,7 @@ from florilege.models.images import Preprocess, load
 from florilege.models.output_store import OutputStore
 from florilege.models.runtime import Runtime
 from florilege.models.session import FEATURES
+from florilege.tables import read_table
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.device import Compute
@@ -267,3 +269,53 @@ def test_onnx_runtime_computes_what_openvino_cannot(
     assert lines[0].endswith("OpenVINO cannot: an operation is unknown")
     for row in range(len(split)):
         np.testing.assert_array_equal(result[row], expected[row])
+
+
+def _with_wrong_labels(folder: Path) -> Path:
+    """Photos of three colours, of which seven are in the folder of another one."""
+    write_photos(folder, train=24, val=5)
+    for index, name in enumerate(("blue", "blue", "blue", "green", "green", "red", "red")):
+        wrong = {"blue": "red", "green": "blue", "red": "green"}[name]
+        source = folder / "train" / name / f"{index}.png"
+        source.rename(folder / "train" / wrong / f"z{index}.png")
+    return folder
+
+
+@pytest.mark.parametrize("optimiser", ["lbfgs", "sgd"])
+def test_a_run_that_skips_doubtful_photos_is_one_without_them(
+    start: Path, tmp_path: Path, optimiser: str
+) -> None:
+    photos = _with_wrong_labels(tmp_path / "photos")
+    settings = {"optimiser": {"name": optimiser}, "loss": {"name": "cross_entropy"}}
+    config = _head_config(photos, start, skip_doubtful=True, **settings)
+    lines = lines_of(config, tmp_path / "run")
+    table = read_table(tmp_path / "run" / "doubtful.csv")
+    doubtful = [str(name) for name in table["photo"]]
+    assert len({*doubtful} & {str(path.relative_to(photos)) for path in photos.rglob("z*")}) >= 2
+    assert [Path(name).parts[1] for name in doubtful] == [*table["label"]]
+    assert any(f": {len(doubtful)} of 72 photos are left out" in line for line in lines)
+    for name in doubtful:
+        (photos / name).unlink()
+    train_quietly(_head_config(photos, start, **settings), tmp_path / "without")
+    files = [tmp_path / run / "best.safetensors" for run in ("run", "without")]
+    torch.testing.assert_close(*(load_file(file) for file in files), rtol=0, atol=0)
+
+
+def test_a_photo_that_people_have_decided_on_is_not_skipped(start: Path, tmp_path: Path) -> None:
+    photos = _with_wrong_labels(tmp_path / "photos")
+    settings = {"optimiser": {"name": "lbfgs"}, "loss": {"name": "cross_entropy"}}
+    train_quietly(_head_config(photos, start, skip_doubtful=True, **settings), tmp_path / "run")
+    first, *others = read_table(tmp_path / "run" / "doubtful.csv")["photo"]
+    review = tmp_path / "review.csv"
+    review.write_text(
+        f"photo,label,answer,corrected,by,split\n{first},{Path(first).parts[1]},confirmed,,ann,train\n"
+    )
+    source = Path(f"{photos}:labels={review}")
+    config = _head_config(source, start, skip_doubtful=True, **settings)
+    train_quietly(config, tmp_path / "reviewed")
+    assert read_table(tmp_path / "reviewed" / "doubtful.csv")["photo"] == others
+
+
+def test_doubtful_photos_are_skipped_on_features_only() -> None:
+    with pytest.raises(UsageError, match="skip_doubtful judges labels by kept features"):
+        resolve({"data": "flora", "skip_doubtful": True})

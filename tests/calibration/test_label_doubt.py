@@ -2,14 +2,20 @@
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from florilege.label_review.photo_order import (
+from florilege.calibration.label_doubt import (
     _SHRINKAGES,
     _TEMPERATURES,
+    LabelDoubt,
     _log_probabilities,
-    label_probabilities,
+    label_doubt,
 )
+
+
+def probabilities_of(*arrays: ArrayLike, plants: ArrayLike | None = None) -> NDArray[np.float64]:
+    features, labels = arrays
+    return label_doubt(features, labels, observations=plants).probabilities
 
 
 def blobs(rows: int = 600, classes: int = 6) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -25,7 +31,7 @@ def test_wrong_labels_come_first() -> None:
     features, truth = blobs()
     random = np.random.default_rng(4)
     labels = np.where(random.random(600) < 0.4, random.integers(0, 6, 600), truth)
-    probabilities = label_probabilities(features, labels)
+    probabilities = probabilities_of(features, labels)
     first = np.argsort(probabilities)[:120]
     assert (labels != truth)[first].mean() > 0.95
     assert probabilities.min() >= 0
@@ -34,9 +40,9 @@ def test_wrong_labels_come_first() -> None:
 
 def test_right_labels_are_probable_and_probabilities_honest() -> None:
     features, truth = blobs()
-    assert np.median(label_probabilities(features, truth)) > 0.9
+    assert np.median(probabilities_of(features, truth)) > 0.9
     # Where features say nothing, the probability is the share of the class.
-    nothing = label_probabilities(np.random.default_rng(0).normal(size=(600, 12)), truth)
+    nothing = probabilities_of(np.random.default_rng(0).normal(size=(600, 12)), truth)
     assert abs(nothing.mean() - 1 / 6) < 0.03
 
 
@@ -46,8 +52,8 @@ def test_no_head_judges_a_plant_that_it_learned_from() -> None:
     plants = np.repeat(np.arange(60), 5)
     features = random.normal(size=(60, 40))[plants] + 0.01 * random.normal(size=(300, 40))
     labels = random.integers(0, 2, 60)[plants]
-    alone = label_probabilities(features, labels)
-    together = label_probabilities(features, labels, plants=plants)
+    alone = probabilities_of(features, labels)
+    together = probabilities_of(features, labels, plants=plants)
     assert together.mean() < 0.65
     assert alone.mean() > 0.8
 
@@ -55,23 +61,23 @@ def test_no_head_judges_a_plant_that_it_learned_from() -> None:
 def test_a_label_of_a_single_plant_cannot_be_judged() -> None:
     features, labels = blobs(60, 3)
     labels[7] = 9
-    probabilities = label_probabilities(features, labels)
+    probabilities = probabilities_of(features, labels)
     assert np.flatnonzero(np.isnan(probabilities)).tolist() == [7]
-    assert np.isnan(label_probabilities([[1.0, 2.0]], [0])).all()
+    assert np.isnan(probabilities_of([[1.0, 2.0]], [0])).all()
 
 
 def test_a_constant_feature_changes_little() -> None:
     features, labels = blobs(100, 2)
     constant = np.concatenate([features, np.full((100, 1), 7.0)], axis=1)
     np.testing.assert_allclose(
-        label_probabilities(constant, labels), label_probabilities(features, labels), atol=0.05
+        probabilities_of(constant, labels), probabilities_of(features, labels), atol=0.05
     )
 
 
 @pytest.mark.parametrize("shape", [(3,), (0, 2), (4, 2)])
 def test_shapes_that_do_not_fit_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"features must have shape \(photos, dimensions\)"):
-        label_probabilities(np.zeros(shape), [0] * min(shape[0], 3))
+        label_doubt(np.zeros(shape), [0] * min(shape[0], 3))
 
 
 def test_the_heads_are_normal_densities_with_a_common_covariance() -> None:
@@ -96,3 +102,49 @@ def test_the_heads_are_normal_densities_with_a_common_covariance() -> None:
                 ]
                 expected.append(log_density[label] - np.logaddexp.reduce(log_density))
             np.testing.assert_allclose(result[index, at], expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.4])
+def test_the_rate_of_wrong_labels_is_estimated(rate: float) -> None:
+    features, truth = blobs(1200)
+    random = np.random.default_rng(6)
+    labels = np.where(random.random(1200) < rate, random.integers(0, 6, 1200), truth)
+    doubt = label_doubt(features, labels)
+    assert doubt.wrong_rate == pytest.approx(rate, abs=0.05)
+    assert (doubt.right[labels == truth] >= 0.5).mean() > 0.97
+    # The probability is one: of labels that are right at .7 to .9, about .8 are.
+    unsure = (doubt.right > 0.05) & (doubt.right < 0.95)
+    if unsure.sum() > 30:
+        right = (labels == truth)[unsure]
+        assert right.mean() == pytest.approx(doubt.right[unsure].mean(), abs=0.15)
+
+
+def test_believed_labels_are_right_and_the_others_wrong() -> None:
+    features, truth = blobs(1200)
+    random = np.random.default_rng(6)
+    labels = np.where(random.random(1200) < 0.4, random.integers(0, 6, 1200), truth)
+    believed = label_doubt(features, labels).believed()
+    wrong = labels != truth
+    assert wrong[~believed].mean() > 0.95
+    assert (~believed)[wrong].mean() > 0.9
+
+
+def test_labels_of_few_photos_are_believed() -> None:
+    features, labels = blobs(600)
+    random = np.random.default_rng(8)
+    labels = np.where(random.random(600) < 0.3, random.integers(0, 6, 600), labels)
+    rare = np.flatnonzero(labels == 5)[9:]  # nine of the class stay, wrong ones among them
+    features, labels = np.delete(features, rare, axis=0), np.delete(labels, rare)
+    doubt = label_doubt(features, labels)
+    assert doubt.wrong_rate > 0.2
+    assert doubt.right[labels == 5].tolist() == [1.0] * 9
+    assert doubt.believed()[labels == 5].all()
+
+
+def test_five_photos_of_every_class_are_believed() -> None:
+    doubt = LabelDoubt(
+        labels=np.repeat([0, 1], [12, 6]),
+        probabilities=np.array([0.001 * (row + 1) for row in range(12)] + [0.9] * 6),
+        wrong_rate=0.5,
+    )
+    assert np.flatnonzero(doubt.believed()).tolist() == [*range(7, 18)]
