@@ -80,8 +80,8 @@ class Candidate:
     weight_decay: float
     state: Mapping[str, Tensor]  # of the head on features
     train_loss: float  # without the decay
-    validation: Validation
-    hits: Floats  # of each photo of val, over several K, at the temperature that suits best
+    validation: Validation  # at the temperature that suits best, which a calibration finds later
+    hits: Floats  # of each photo of val, over several K, at the same temperature
     log_loss: float  # on val, at the temperature that suits best
 
 
@@ -255,7 +255,7 @@ def candidate_of(
     state: Mapping[str, Tensor] | None = None,
     train_loss: float = 0.0,
 ) -> Candidate:
-    """A head by its logits on val; its hits and log-loss are those at the best temperature.
+    """A head by its logits on val; all its figures are those at the best temperature.
 
     A calibration chooses the temperature later. A large decay makes logits small, and must not lose
     for that.
@@ -265,10 +265,10 @@ def candidate_of(
         meter = ValidationMeter(rows=len(labels), metric=metric)
         meter.update({name: values / temperature for name, values in logits.items()}, labels)
         results.append((meter.result(), meter.hits()))
-    _, head, hits = max(
+    _, head, hits, validation = max(
         (
-            ((float(hits.mean()), -validation.log_loss[choice.head]), choice.head, hits)
-            for validation, by_choice in results
+            ((float(hits.mean()), -result.log_loss[choice.head]), choice.head, hits, result)
+            for result, by_choice in results
             for choice, hits in by_choice.items()
         ),
         key=lambda item: item[0],
@@ -277,7 +277,7 @@ def candidate_of(
         weight_decay=weight_decay,
         state=state or {},
         train_loss=train_loss,
-        validation=results[0][0],
+        validation=validation,
         hits=hits,
         log_loss=_log_loss(logits[head], labels),
     )
@@ -338,7 +338,11 @@ def search(run: Run, train: Features, val: Features) -> None:
             position.epoch, position.step = len(candidates), len(candidates)
             position.loss_sum, position.examples = candidate.train_loss, 1
             row = history.epoch_row(
-                position, candidate.validation, weight_decay=candidate.weight_decay
+                position,
+                candidate.validation,
+                weight_decay=candidate.weight_decay,
+                val_hits=float(candidate.hits.mean()),
+                val_log_loss=candidate.log_loss,
             )
             rows.append(row)
             append(row)
@@ -361,9 +365,11 @@ def search(run: Run, train: Features, val: Features) -> None:
 
 def _notes(candidates: Sequence[Candidate], choice: int, *, rises: bool) -> Iterator[str]:
     """What was chosen, for the user."""
-    decay = candidates[choice].weight_decay
+    decay, most = candidates[choice].weight_decay, max(each.hits.mean() for each in candidates)
     if len(candidates) > 1:
-        yield f"weight decay {decay:g} is best on val"
+        best = candidates[choice].hits.mean() == most
+        level = "is level with the best on val, and makes its labels more probable"
+        yield f"weight decay {decay:g} {'is best on val' if best else level}"
     if rises:
         largest = choice == 0
         which, beyond = ("larger", 10 * decay / 3) if largest else ("smaller", decay / 3)

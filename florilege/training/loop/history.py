@@ -24,7 +24,7 @@ def epoch_row(position: Position, validation: Validation, **how: float) -> Row:
     """The figures of the epoch that just ended, by column name.
 
     ``how`` it was trained is a column too: ``learning_rate``; or ``weight_decay``, for the solution
-    of a head, which counts as an epoch.
+    of a head, which counts as an epoch, and what chooses among these.
     """
     row: Row = {
         "epoch": position.epoch,

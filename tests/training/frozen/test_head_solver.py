@@ -24,6 +24,7 @@ from florilege.training.frozen.head_solver import (
     DECAYS,
     Candidate,
     HeadProblem,
+    candidate_of,
     choose,
     decays_of,
     solutions,
@@ -267,6 +268,19 @@ def test_one_photo_makes_no_end_rise() -> None:
     assert choose(candidates, _photos_of_val(10)) == (1, False)
 
 
+def test_the_figures_of_a_candidate_are_those_that_decide() -> None:
+    """A large decay makes logits small: their sets are as good at a low temperature."""
+    random = np.random.default_rng(0)
+    labels = random.integers(0, CLASSES, 300)
+    logits = (2 * np.eye(CLASSES)[labels] + random.normal(size=(300, CLASSES))).astype(np.float32)
+    logits *= random.uniform(1, 4, size=(300, 1))
+    metric = Metric(name="average_k", k=2.0)
+    for scale in (0.1, 1.0):
+        candidate = candidate_of({"linear": scale * logits}, labels, metric, weight_decay=1.0)
+        means = [np.mean([*of.values()]) for of in candidate.validation.accuracy.values()]
+        assert candidate.hits.mean() == pytest.approx(max(means))
+
+
 def test_a_level_end_does_not_rise() -> None:
     level = [_candidate(decay, [1.0] * 10, decay) for decay in (1.0, 0.3, 0.1)]
     assert choose(level, _photos_of_val(10)) == (2, False)
@@ -321,7 +335,9 @@ def test_a_run_records_the_curve_and_the_choice(run: tuple[Path, list[str]]) -> 
     rows = rows_of(folder)
     assert [float(row["weight_decay"]) for row in rows] == list(DECAYS)
     (row,) = [row for row in rows if row["chosen"] == "1"]
-    assert f"weight decay {float(row['weight_decay']):g} is best on val" in lines
+    decay = f"weight decay {float(row['weight_decay']):g}"
+    assert any(line.startswith(f"{decay} is ") and "best on val" in line for line in lines)
+    assert all(0 < float(row["val_hits"]) <= 1 and float(row["val_log_loss"]) > 0 for row in rows)
     assert sum(line.startswith("weight decay ") and "loss" in line for line in lines) == len(DECAYS)
     assert best_row(RunFolder(folder))["weight_decay"] == float(row["weight_decay"])
     assert float(row["val_score"]) > 0.8
