@@ -269,6 +269,8 @@ def _no_bar(steps: int = 1, note: str = "") -> None:
 def progress(total: int | None, description: str) -> Iterator[Advance]:
     """Show a bar of ``total`` steps, None if unknown, on stderr while the block runs.
 
+    No bar is shown for 0 steps.
+
     Example:
         >>> with progress(3, "counting") as advance:
         ...     for _ in range(3):
@@ -276,7 +278,7 @@ def progress(total: int | None, description: str) -> Iterator[Advance]:
     """
     console = Console(stderr=True)
     visible = console.is_terminal and sys.stderr.isatty()  # FORCE_COLOR alone is not a terminal
-    if not visible or os.environ.get("RANK", "0") != "0":
+    if not (visible and total != 0) or os.environ.get("RANK", "0") != "0":
         yield _no_bar  # a disabled bar of rich before 14.3 ends with an empty line
         return
     times = TimeElapsedColumn(), "left", TimeRemainingColumn()

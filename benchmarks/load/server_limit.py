@@ -16,7 +16,7 @@ from florilege.models.bundle import open_bundle
 from florilege.models.images import load
 from florilege.models.runtime import RuntimeName
 from florilege.models.session import Session
-from florilege.server.batching import LARGEST
+from florilege.server.answers.pipeline import LARGEST_BATCH
 
 
 class Limit:
@@ -84,13 +84,13 @@ def rate_of_gpu(bundle: Path, seconds: float) -> float:
     """Photos a second of the network alone on a GPU, in batches of the largest size."""
     session = Session(open_bundle(bundle), device="cuda")
     side = session.bundle.preprocess.image_size
-    photos = np.zeros((LARGEST, side, side, 3), np.uint8)
+    photos = np.zeros((LARGEST_BATCH, side, side, 3), np.uint8)
     session.logits(photos)
     rounds, started = 0, time.monotonic()
     while time.monotonic() < started + seconds:
         session.logits(photos)
         rounds += 1
-    return rounds * LARGEST / (time.monotonic() - started)
+    return rounds * LARGEST_BATCH / (time.monotonic() - started)
 
 
 @cache

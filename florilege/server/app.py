@@ -10,18 +10,17 @@ from starlette.middleware.cors import CORSMiddleware
 
 from florilege.hooks import routers
 from florilege.processes.worker_group import Tally, WorkerGroup
-from florilege.server.background.feedback import open_feedback_service
 from florilege.server.bounds import PixelBudget
 from florilege.server.engine import Engine
+from florilege.server.feedback import open_feedback_service
 from florilege.server.http.api_keys import ApiKeys, RateCounter
 from florilege.server.http.cached_responses import BundleInfo, page_router
 from florilege.server.http.middleware import HANDLED, RequestMiddleware, open_traces, send_problem
-from florilege.server.http.openapi import openapi_document
 from florilege.server.http.photo_routes import router as photo_router
 from florilege.server.http.photo_routes import shortest_route
 from florilege.server.http.request import UploadBudget
 from florilege.server.prometheus import Metrics
-from florilege.server.routes import feedback_router, operations, router
+from florilege.server.routes import feedback_router, openapi_document, operations, router
 from florilege.server.serve import Reloader, pipeline_of
 from florilege.server.settings import Settings
 from florilege.version import own_version

@@ -71,10 +71,10 @@ def _serve_command(
     """Serve prediction sets over HTTP, with a web page at /."""
     ignore_hangups()
     allow_connections()
-    log_to_stderr(settings.log_format, settings.log_level)
+    log_to_stderr(settings)
     listener = bind(host, port)
     logging.getLogger("florilege.server").info("opening %s", settings.bundle)
-    from florilege.server.workers.supervisor import supervise, worker_count
+    from florilege.server.supervisor import supervise, worker_count
 
     if (workers := worker_count(settings)) > 1:
         supervise(settings, workers, listener)
@@ -82,13 +82,13 @@ def _serve_command(
     # FastAPI takes a quarter of a second, and the other verbs do without it.
     from florilege.processes.shared_state import count_alone
     from florilege.server.app import create_app
-    from florilege.server.serve import make_server
+    from florilege.server.serve import GracefulServer
 
     tune_malloc()
     count_alone()
     app = create_app(settings)
     gc.freeze()  # a collection of the loaded objects takes 50 ms with 10,000 classes
-    make_server(app).run(sockets=[listener])
+    GracefulServer(app).run(sockets=[listener])
 
 
 @app.command("predict")

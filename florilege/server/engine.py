@@ -1,7 +1,6 @@
 """Process photos: a pool of threads, a bounded queue, no work for clients that disconnected.
 
-One task decodes, runs the network and computes the set; on a GPU the network runs in batches,
-`florilege.server.batching`.
+One task decodes, runs the network and computes the set; on a GPU the network runs in batches.
 """
 
 import asyncio
@@ -26,10 +25,10 @@ from florilege.models.session import Outputs
 from florilege.processes.worker_group import Tally, WorkerGroup
 from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
 from florilege.server.answers.query import IdentifyQuery
-from florilege.server.background.publisher import Publisher, open_listeners
 from florilege.server.bounds import BoundedThread, RecentItems, draining, run_in
 from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
+from florilege.server.publisher import Publisher, open_listeners
 from florilege.server.settings import Settings
 
 MIN_QUEUE, MAX_QUEUE = 16, 300  # bounds of a queue limit that is measured

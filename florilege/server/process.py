@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from florilege.server.settings import LogFormat, LogLevel
+from florilege.server.settings import LogFormat, Settings
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE_BYTES = 4 * 2**20
@@ -45,11 +45,11 @@ class _LineFormatter(logging.Formatter):
         return " ".join(words) + (f"\n{trace}" if trace else "")
 
 
-def log_to_stderr(form: LogFormat, level: LogLevel, worker: int | None = None) -> None:
-    """Log this level and above to stderr; of uvicorn, only warnings and errors."""
+def log_to_stderr(settings: Settings, worker: int | None = None) -> None:
+    """Log to stderr as the settings say; of uvicorn, only warnings and errors."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_LineFormatter(form, worker))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    handler.setFormatter(_LineFormatter(settings.log_format, worker))
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 

@@ -38,7 +38,7 @@ def application(arguments: dict[str, Any]) -> Any:
         )
 
     def build() -> Any:
-        log_to_stderr(settings.log_format, settings.log_level)
+        log_to_stderr(settings)
         count_alone()
         return create_app(settings)
 

@@ -1,24 +1,46 @@
-"""The routes that take no photo. Docstrings are their descriptions in `/openapi.json`."""
+"""The routes that take no photo, and the document at `/openapi.json` with all routes.
 
+Docstrings of routes are their descriptions there. It is complete enough to generate clients from.
+"""
+
+import json
 from functools import partial
-from typing import Annotated
+from importlib.resources import files
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Header, Query, Request, Response
+from fastapi.encoders import jsonable_encoder
+from fastapi.openapi.utils import get_openapi
 from fastapi.responses import PlainTextResponse
 from limits import parse
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from florilege.server.answers.query import Language, accepted_languages, fallback_chain
-from florilege.server.background.feedback import Feedback, FeedbackBody, FeedbackReceipt
 from florilege.server.engine import Engine
+from florilege.server.feedback import Feedback, FeedbackBody, FeedbackReceipt
 from florilege.server.http.api_keys import client_of
 from florilege.server.http.cached_responses import BundleInfo, CachedResponse
 from florilege.server.http.model_card import ModelCard
-from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTO, body_of, problem_responses
-from florilege.server.http.request import GUARDS, errors_of, read_body
-from florilege.server.problems import Code, Problem
+from florilege.server.http.request import (
+    COMMON_PROBLEMS,
+    GUARDS,
+    PHOTO,
+    body_of,
+    errors_of,
+    problem_responses,
+    read_body,
+)
+from florilege.server.problems import Code, Problem, ProblemDocument
 from florilege.server.schemas import ClassDetails, ClassList, Health, RequestModel
+
+_EXAMPLES = files("florilege.server") / "http" / "examples.json"
+_KEYS = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
+_KEY_IN_ADDRESS = {"query": {"type": "apiKey", "in": "query", "name": "api-key"}}
+"""Also accepted by the `/v2/` routes, which follow another service's API."""
 
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 MAX_FEEDBACK_BYTES = 8192
@@ -230,3 +252,37 @@ async def openapi(request: Request) -> Response:
     engine: Engine = request.app.state.engine
     description = await engine.reports.run(request.app.state.openapi_json)
     return Response(description, media_type="application/json")
+
+
+def openapi_document(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's document with our problems instead of its validation errors, keys and examples."""
+    document = get_openapi(
+        title=app.title, version=app.version, summary=app.summary, routes=app.routes
+    )
+    schemas = document["components"]["schemas"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    problem = ProblemDocument.model_json_schema(mode="serialization")
+    schemas["ProblemDocument"] = jsonable_encoder(problem, exclude_none=True)
+    examples = json.loads(_EXAMPLES.read_bytes())
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            responses = operation["responses"]
+            if responses.get("422", {}).get("description") == "Validation Error":  # of FastAPI
+                del responses["422"]
+            for status, example in examples.get(operation["operationId"], {}).items():
+                next(iter(responses[status]["content"].values()))["example"] = example
+    if app.state.keys is not None:
+        _add_keys(document)
+    return document
+
+
+def _add_keys(document: dict[str, Any]) -> None:
+    used = dict[str, Any]()
+    for path, methods in document["paths"].items():
+        if path.startswith(("/v1/", "/v2/")):
+            schemes = _KEYS if path.startswith("/v1/") else {**_KEY_IN_ADDRESS, **_KEYS}
+            used |= schemes
+            for operation in methods.values():
+                operation["security"] = [{name: []} for name in schemes]
+    document["components"]["securitySchemes"] = used

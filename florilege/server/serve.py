@@ -44,12 +44,23 @@ class GracefulServer(uvicorn.Server):
 
     On SIGTERM `/readyz` returns 503 while requests are still answered, so that load balancers can
     avoid this server. After `drain_notice_s` the port closes; requests in progress have `drain_s`.
-    Ctrl-C skips the first step.
+    Ctrl-C skips the first step. ``app`` is what `create_app` has built; `run` or `serve` runs it.
     """
 
-    def __init__(self, config: uvicorn.Config, engine: Engine) -> None:
+    def __init__(self, app: FastAPI) -> None:
+        self.engine: Engine = app.state.engine
+        config = uvicorn.Config(
+            app,
+            http=Connection,
+            ws="none",
+            access_log=False,
+            log_config=None,
+            lifespan="on",
+            server_header=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=math.ceil(self.engine.settings.drain_s),
+        )
         super().__init__(config)
-        self.engine = engine
         self._leaving: asyncio.Task[None] | None = None
         self._leave_requested = False
 
@@ -94,27 +105,6 @@ class GracefulServer(uvicorn.Server):
             f"bundle {model.name}, version {model.version}, on {processor}, "
             f"{engine.threads} threads, queue of {engine.queue_limit} photos"
         )
-
-
-def make_server(app: FastAPI) -> GracefulServer:
-    """A server for an application that `create_app` built; run it with `run` or `serve`."""
-    return GracefulServer(server_config(app), app.state.engine)
-
-
-def server_config(app: FastAPI) -> uvicorn.Config:
-    """The settings of uvicorn for an application."""
-    engine: Engine = app.state.engine
-    return uvicorn.Config(
-        app,
-        http=Connection,
-        ws="none",
-        access_log=False,
-        log_config=None,
-        lifespan="on",
-        server_header=False,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=math.ceil(engine.settings.drain_s),
-    )
 
 
 class Reloader:
@@ -198,19 +188,17 @@ class Reloader:
         engine.metrics.reloads.labels(outcome).inc()
 
     def _open_warm(self) -> tuple[Pipeline, BundleInfo]:
+        engine = self.engine
         # Workers open a bundle one after the other: only one of them needs memory for two.
-        with nullcontext() if self.engine.group is None else self.engine.group.lock("reload"):
-            return self._open_warm_now()
-
-    def _open_warm_now(self) -> tuple[Pipeline, BundleInfo]:
-        pipeline = pipeline_of(self.engine.settings, self.engine.pipeline.budget)
-        try:
-            if pipeline.model != self.engine.pipeline.model:
-                warm_up(pipeline)
-            return pipeline, BundleInfo(pipeline, self.engine.settings)
-        except BaseException:
-            pipeline.close()
-            raise
+        with nullcontext() if engine.group is None else engine.group.lock("reload"):
+            pipeline = pipeline_of(engine.settings, engine.pipeline.budget)
+            try:
+                if pipeline.model != engine.pipeline.model:
+                    warm_up(pipeline)
+                return pipeline, BundleInfo(pipeline, engine.settings)
+            except BaseException:
+                pipeline.close()
+                raise
 
 
 def pipeline_of(settings: Settings, budget: PixelBudget) -> Pipeline:

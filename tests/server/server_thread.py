@@ -12,7 +12,7 @@ from typing import Any
 
 from florilege.processes.connections import bind
 from florilege.server.app import create_app
-from florilege.server.serve import make_server
+from florilege.server.serve import GracefulServer
 from florilege.server.settings import Settings
 
 
@@ -33,7 +33,7 @@ class Running:
         self._socket = bind("127.0.0.1", 0)
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.server = make_server(self.app)
+        self.server = GracefulServer(self.app)
         self._thread = threading.Thread(target=self.server.run, args=([self._socket],))
 
     def __enter__(self) -> "Running":

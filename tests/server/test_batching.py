@@ -21,11 +21,15 @@ from florilege.models.bundle import open_bundle
 from florilege.models.images import DamagedImage, load, read_header
 from florilege.models.runtime import CPU, installed_wheels, open_graph
 from florilege.models.session import FixedBatch, Session
-from florilege.server import batching
 from florilege.server.answers import pipeline as pipelines
-from florilege.server.answers.pipeline import open_pipeline
+from florilege.server.answers.pipeline import (
+    BATCH_SIZES,
+    LARGEST_BATCH,
+    BatchingSession,
+    _in_batches,
+    open_pipeline,
+)
 from florilege.server.answers.query import IdentifyQuery
-from florilege.server.batching import LARGEST, SIZES, BatchingSession, in_batches
 from florilege.server.bounds import PixelBudget
 from florilege.server.engine import Engine
 from florilege.server.prometheus import Metrics
@@ -98,7 +102,7 @@ def test_a_photo_gets_what_the_session_says(
 def test_photos_decoded_during_a_batch_form_the_next_and_get_their_own_outputs(
     batches: BatchingSession, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate, number = Gate(monkeypatch), LARGEST + 6
+    gate, number = Gate(monkeypatch), LARGEST_BATCH + 6
     with ThreadPoolExecutor(number) as pool:
         first = pool.submit(batches.infer, PHOTOS[0], max_pixels=MOST)
         assert gate.reached.wait(10)
@@ -109,7 +113,7 @@ def test_photos_decoded_during_a_batch_form_the_next_and_get_their_own_outputs(
         gathered(batches, number - 1)
         gate.open.set()
         results = [each.result()[0] for each in (first, *rest)]
-    assert gate.sizes == [1, LARGEST, 5]
+    assert gate.sizes == [1, LARGEST_BATCH, 5]
     for each, ours in enumerate(results):
         theirs = session.infer(PHOTOS[each % len(PHOTOS)])[0].logits
         for head, values in theirs.items():
@@ -119,7 +123,7 @@ def test_photos_decoded_during_a_batch_form_the_next_and_get_their_own_outputs(
 def test_no_more_are_decoded_at_once_than_there_are_cores(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batching, "cores", lambda: 2)
+    monkeypatch.setattr("florilege.server.answers.pipeline.cores", lambda: 2)
     at_once, most, lock = 0, 0, threading.Lock()
 
     def slow(*given: Any, **named: Any) -> Any:
@@ -132,7 +136,7 @@ def test_no_more_are_decoded_at_once_than_there_are_cores(
             at_once -= 1
         return load(*given, **named)
 
-    monkeypatch.setattr("florilege.server.batching.load", slow)
+    monkeypatch.setattr("florilege.server.answers.pipeline.load", slow)
     batches = BatchingSession(session, replayed=False)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda photo: batches.infer(photo, max_pixels=MOST), PHOTOS))
@@ -233,7 +237,7 @@ def test_batches_that_give_other_numbers_or_replay_old_pictures_are_not_used(
 
     monkeypatch.setattr(FixedBatch, "run", replay)
     with caplog.at_level(logging.WARNING):
-        assert (in_batches(session) is session) is (kind != "right")
+        assert (_in_batches(session) is session) is (kind != "right")
     kinds = [record.message.split(" cannot")[0] for record in caplog.records]
     assert kinds == ([] if kind == "right" else ["replayed batches", "batches"])
     assert kind == "right" or re.search(r"batches of 1 give logits .* away from", caplog.text)
@@ -250,8 +254,8 @@ def test_batches_run_without_replay_if_only_replay_fails(
             raise RuntimeError("not all nodes are on the GPU")
         return open_graph(*given, replayed=replayed, **named)
 
-    monkeypatch.setattr("florilege.server.batching.open_graph", refusing)
-    result = in_batches(session)
+    monkeypatch.setattr("florilege.server.answers.pipeline.open_graph", refusing)
+    result = _in_batches(session)
     assert isinstance(result, BatchingSession)
     result.close()
     assert opened == [True, False]
@@ -268,7 +272,7 @@ def test_only_a_gpu_is_served_in_batches_and_a_requested_number_of_threads_holds
     engine.close()
     session = engine.pipeline.session
     assert isinstance(session, BatchingSession if batched else Session)
-    assert session.concurrency == cores() + LARGEST * batched
+    assert session.concurrency == cores() + LARGEST_BATCH * batched
     assert engine.threads == 3
 
 
@@ -277,11 +281,11 @@ def test_a_server_on_a_gpu_answers_in_batches_and_as_the_processor_does(
 ) -> None:
     expected = open_pipeline(bundle, device="cpu")
     monkeypatch.setattr(pipelines, "CUDA", CPU)
-    monkeypatch.setattr(batching, "cores", lambda: 2)
+    monkeypatch.setattr("florilege.server.answers.pipeline.cores", lambda: 2)
     with Running(bundle, device="cpu") as running:
         engine = running.engine
         assert isinstance(engine.pipeline.session, BatchingSession)
-        assert engine.threads == cores() + LARGEST
+        assert engine.threads == cores() + LARGEST_BATCH
         assert isinstance(open_pipeline(bundle, device="cpu").session, Session)  # as predict does
         numbers = [number % 8 for number in range(64)]
         with ThreadPoolExecutor(16) as pool:
@@ -304,7 +308,7 @@ def test_a_gpu_replays_batches_that_agree_with_the_processor(
 ) -> None:
     if "onnxruntime-gpu" not in installed_wheels():
         pytest.skip("onnxruntime-gpu is not installed")
-    batches = in_batches(Session(open_bundle(bundle), device="cuda"))
+    batches = _in_batches(Session(open_bundle(bundle), device="cuda"))
     assert isinstance(batches, BatchingSession)
     assert not caplog.messages  # neither batches nor replay were refused
     with ThreadPoolExecutor(16) as pool:
@@ -317,5 +321,5 @@ def test_a_gpu_replays_batches_that_agree_with_the_processor(
 
 
 def test_sizes_ascend_so_that_every_number_of_photos_fits_one() -> None:
-    assert list(SIZES) == sorted(set(SIZES))
-    assert SIZES[0] == 1
+    assert list(BATCH_SIZES) == sorted(set(BATCH_SIZES))
+    assert BATCH_SIZES[0] == 1

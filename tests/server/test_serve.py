@@ -22,7 +22,7 @@ from florilege.errors import BundleError, UsageError
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.processes.connections import bind
 from florilege.server.app import create_app
-from florilege.server.serve import make_server
+from florilege.server.serve import GracefulServer
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.server_process import ROOT, ServeProcess
@@ -109,7 +109,7 @@ def test_open_connections_do_not_block_a_stop(bundle: Path, tmp_path: Path) -> N
 
 def test_a_stop_waits_for_the_drain_time(bundle: Path) -> None:
     settings = Settings(bundle=bundle, drain_s=7.2, drain_notice_s=0.0)
-    server = make_server(create_app(settings))
+    server = GracefulServer(create_app(settings))
     assert server.config.timeout_graceful_shutdown == 8  # in whole seconds
 
 
@@ -141,7 +141,7 @@ def test_a_port_that_is_taken_is_a_clear_error(bundle: Path) -> None:
 def test_a_port_that_is_taken_meanwhile_is_a_clear_error(bundle: Path) -> None:
     """Two servers that start together are both bound to it until one of them listens."""
     with bind("127.0.0.1", 0) as first, bind(*first.getsockname()) as second:
-        server = make_server(create_app(Settings(bundle=bundle)))
+        server = GracefulServer(create_app(Settings(bundle=bundle)))
         first.listen()
         with pytest.raises(UsageError, match="in use; choose another with --host or --port"):
             server.run(sockets=[second])

@@ -23,8 +23,8 @@ from florilege.calibration.record.schema import Table
 from florilege.calibration.view import PLAIN
 from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
-from florilege.server.background.publisher import DriftWatch
 from florilege.server.prometheus import Metrics
+from florilege.server.publisher import _DriftWatch
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, square
 from tests.server.garden import encoded
 from tests.server.http_client import open_client
@@ -151,7 +151,7 @@ def test_thresholds_from_traffic_agree(twins: Twins, tmp_path: Path) -> None:
 def test_the_watch_sees_equal_sets_and_scores(twins: Twins) -> None:
     states = []
     for path, record in zip(twins[:2], twins.records, strict=True):
-        watch, session = DriftWatch(record, Metrics(), None), Session(open_bundle(path))
+        watch, session = _DriftWatch(record, Metrics(), None), Session(open_bundle(path))
         random = np.random.default_rng(6)
         for _ in range(200):
             view = square(int(random.integers(CLASSES)), random)[np.newaxis]

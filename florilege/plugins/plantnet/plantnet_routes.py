@@ -34,9 +34,8 @@ from florilege.server.answers.query import FALLBACK, IdentifyQuery, Language, fa
 from florilege.server.engine import Engine
 from florilege.server.http.api_keys import check_key
 from florilege.server.http.cached_responses import BundleInfo
-from florilege.server.http.openapi import body_of, form_of_photos
 from florilege.server.http.photo_routes import answer_request
-from florilege.server.http.request import FIELD, parts_of_form
+from florilege.server.http.request import FIELD, body_of, form_of_photos, parts_of_form
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer
 

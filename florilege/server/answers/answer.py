@@ -16,6 +16,7 @@ from florilege.calibration.reference import Reference
 from florilege.calibration.scores import logits_among
 from florilege.calibration.view import Indices, View
 from florilege.models.classes import ClassInfo
+from florilege.models.session import Outputs
 from florilege.server import schemas
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.dial import BELOW, dial
@@ -30,31 +31,37 @@ RANKS: Final[tuple[Literal["genus", "family"], ...]] = ("genus", "family")
 
 
 def answer(
-    logits: Logits,
+    outputs: Outputs,
     plan: Plan,
     record: CalibrationRecord,
-    rejection: schemas.Rejection,
+    reference: Reference | None,
     *,
     taxa: TaxonTable,
     model: schemas.Model,
     answer_id: str,
-    none_of_these: bool | None = None,
 ) -> tuple[schemas.Answer, Mask]:
-    """The prediction set of one observation, of one photo or more, with its mask, ``(classes,)``.
+    """The prediction set of one observation, with its mask, ``(classes,)``.
 
-    ``rejection`` is the verdict of `judge`; ``none_of_these`` says whether the set holds "none of
-    these", None if unknown.
+    ``outputs`` are those of all its photos; ``reference`` is that of `judge`.
     """
     query, classes = plan.query, len(taxa.classes)
+    logits, features = outputs
+    rejection, none = judge(logits, query, record, features=features, reference=reference), None
+    if query.none and record.rejection is not None:
+        none = record.rejection.none_of_these(features, reference, query.coverage)
     selection = _draw(logits, plan, record, taxa.classes, accepted=rejection.verdict != "rejected")
-    warnings = _warnings(selection, plan, classes=classes, none=none_of_these)
-    stops = _stops(selection, record) if "dial" in query.include else None
+    warnings = _warnings(selection, plan, classes=classes, none=none)
+    stops = None
+    if "dial" in query.include:
+        accepted, calibrated = selection.accepted, selection.calibrated
+        point, scores = selection.point, selection.scores
+        stops = dial(point, record, scores, accepted=accepted, calibrated=calibrated)
     results = _results(selection, plan, taxa, _reported(query, len(selection.members), stops))
     prediction = schemas.Answer(
         id=answer_id,
         model=model,
         query=_query_info(selection, plan),
-        set=_set_info(selection, plan, results, none_of_these),
+        set=_set_info(selection, plan, results, none),
         best_match=next(
             (selection.infos[index].scientific_name for index in selection.members), None
         ),
@@ -129,16 +136,6 @@ def _draw(
         inside=inside,
         members=_best_first(ranking, inside),
         others=_best_first(ranking, ~inside & _reports_others(plan)),
-    )
-
-
-def _stops(selection: _Selection, record: CalibrationRecord) -> list[schemas.Stop]:
-    return dial(
-        selection.point,
-        record,
-        selection.scores,
-        accepted=selection.accepted,
-        calibrated=selection.calibrated,
     )
 
 

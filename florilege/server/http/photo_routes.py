@@ -19,17 +19,19 @@ from florilege.server.answers.pipeline import Outcome, Pipeline
 from florilege.server.answers.plan import Plan
 from florilege.server.answers.plot import Box, Plot
 from florilege.server.answers.query import IdentifyQuery, SurveyQuery
-from florilege.server.background.feedback import Feedback
 from florilege.server.engine import Engine, PendingRequest
+from florilege.server.feedback import Feedback
 from florilege.server.http.cached_responses import LEAST_BYTES, accepts_gzip, compress, encoding
-from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTOS, problem_responses
 from florilege.server.http.request import (
+    COMMON_PROBLEMS,
     GUARDS,
+    PHOTOS,
     FindPhotos,
     UploadBudget,
     guard,
     images_of_form,
     parameters_of,
+    problem_responses,
     query_of,
     read_images,
 )

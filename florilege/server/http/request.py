@@ -1,4 +1,4 @@
-"""Read a request within its limits: its query, its body, and the photos in it.
+"""Read a request within its limits: its query, its body, and the photos in it; describe all that.
 
 Nothing is trusted: the declared length is checked before the first byte is read, the bytes are
 counted while they arrive, and they must arrive before a deadline.
@@ -6,6 +6,7 @@ counted while they arrive, and they must arrive before a deadline.
 
 import asyncio
 import threading
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -19,9 +20,9 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from florilege.processes.worker_group import Tally
 from florilege.server.http.api_keys import check_key
-from florilege.server.problems import Code, Problem
+from florilege.server.problems import MEDIA_TYPE, Code, Problem
 from florilege.server.schemas import RequestModel
-from florilege.server.settings import Settings
+from florilege.server.settings import MAX_IMAGES, Settings
 
 REPEATED: Final = frozenset({"include", "only", "always"})
 """Parameters that may be repeated; for any other, all but one value would be ignored."""
@@ -37,6 +38,15 @@ MAX_DIGITS = 18
 FIELD = "images"
 MAX_PARTS = 100
 _SMALLER: Final = "make the photo smaller (1600 pixels on the long side are plenty) or send fewer"
+COMMON_PROBLEMS = (
+    *(Code.UNKNOWN_PARAMETER, Code.INVALID_PARAMETER, Code.KEY_MISSING, Code.KEY_UNKNOWN),
+    *(Code.RATE_LIMITED, Code.HEADERS_TOO_LARGE, Code.INTERNAL_ERROR),
+)
+_RETRY_AFTER = {
+    "description": "Seconds to wait before trying again.",
+    "schema": {"type": "integer"},
+}
+_PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
 FindPhotos = Callable[[bytes, str], list[bytes]]  # given a form and its Content-Type
 InThread = Callable[[FindPhotos, bytes, str], Awaitable[list[bytes]]]  # calls one elsewhere
 
@@ -72,6 +82,42 @@ def parameters_of(model: type[RequestModel]) -> dict[str, Any]:
         about = {"name": name, "in": "query", "required": False, "schema": schema}
         parameters.append({**about, "description": described["description"]})
     return {"parameters": parameters}
+
+
+PHOTO = {"type": "string", "format": "binary"}
+
+
+def body_of(content: dict[str, Any]) -> dict[str, Any]:
+    """The OpenAPI description of a body that a route reads itself, by media type."""
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def form_of_photos(**fields: Any) -> dict[str, Any]:
+    """The OpenAPI content of a form with one to five photos and further ``fields``."""
+    images = {"type": "array", "items": PHOTO, "minItems": 1, "maxItems": MAX_IMAGES}
+    schema = {"type": "object", "required": [FIELD], "properties": {FIELD: images, **fields}}
+    return {"multipart/form-data": {"schema": schema}}
+
+
+PHOTOS = body_of(
+    {
+        **form_of_photos(),
+        "image/*": {"schema": PHOTO},
+        "application/octet-stream": {"schema": PHOTO},  # code generators do not know wildcards
+    }
+)
+
+
+def problem_responses(*codes: Code) -> dict[int | str, Any]:
+    """The errors of a route, by status, for FastAPI's ``responses``."""
+    texts = defaultdict[int, list[str]](list)
+    for code in sorted(codes, key=lambda each: each.status):
+        texts[code.status].append(f"`{code}`: {code.summary.lower()}.")
+    return {
+        status: {"description": " ".join(text), "content": _PROBLEM}
+        | ({"headers": {"Retry-After": _RETRY_AFTER}} if status in (429, 503) else {})
+        for status, text in texts.items()
+    }
 
 
 # Asynchronous: FastAPI runs plain functions in a thread, which costs more than they do. One for all

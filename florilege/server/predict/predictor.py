@@ -3,9 +3,9 @@
 import inspect
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
-from contextlib import closing, nullcontext
+from contextlib import closing
 from itertools import chain, islice
-from typing import Any, Final, Literal, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
 
 from pydantic import ValidationError
 
@@ -85,12 +85,6 @@ def _with_keywords(method: Method) -> Method:
 
 class ModelInfo(ModelCard):
     """All that ``GET /v1/model`` answers, for Python; as text, what a person asks first."""
-
-    @classmethod
-    def of_pipeline(cls, pipeline: Pipeline) -> Self:
-        """What is true of a bundle that is open; limits are those of a server by default."""
-        card = model_card(pipeline, Settings(bundle=pipeline.bundle.path))
-        return cls.model_construct(**vars(card))
 
     def __repr__(self) -> str:
         """What it is, what a set is worth, and what else may be asked."""
@@ -228,8 +222,12 @@ class Predictor:
         return _answers(portions, total if show_progress else 0, raising=not return_exceptions)
 
     def info(self) -> ModelInfo:
-        """What the model knows and is calibrated for, as ``GET /v1/model`` returns it."""
-        return ModelInfo.of_pipeline(self._pipeline)
+        """What the model knows and is calibrated for, as ``GET /v1/model`` returns it.
+
+        The limits are those of a server by default.
+        """
+        card = model_card(self._pipeline, Settings(bundle=self._pipeline.bundle.path))
+        return ModelInfo.model_construct(**vars(card))
 
     def close(self) -> None:
         """Release the network's threads."""
@@ -298,10 +296,6 @@ def _portions(plants: Iterable[Any], size: int) -> Iterator[Sequence[Any]]:
         yield portion
 
 
-def _no_bar() -> None:
-    """Show nothing."""
-
-
 def _answers(
     portions: Generator[list[PhotoAnswer | DataError], None, None],
     total: int | None,
@@ -309,8 +303,7 @@ def _answers(
     raising: bool,
 ) -> Generator[Any, None, None]:
     """The answers of portions with a bar of ``total`` steps, None if unknown, 0 without a bar."""
-    bar = nullcontext(_no_bar) if total == 0 else progress(total, "predicting")
-    with closing(portions), bar as advance:
+    with closing(portions), progress(total, "predicting") as advance:
         for answer in chain.from_iterable(portions):
             if raising and isinstance(answer, DataError):
                 raise answer

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from florilege.calibration.record import CalibrationRecord
-from florilege.server.answers.answer import answer, judge
+from florilege.models.session import Outputs
+from florilege.server.answers.answer import answer
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.plan import ClassLists, PlaceWeights, resolve
 from florilege.server.answers.query import IdentifyQuery
@@ -32,7 +33,7 @@ def ask_listed(
     lists = lists or ClassLists.of(TABLE, record)
     plan = resolve(query, record, lists, PlaceWeights(occurrences=None, strength=0.0))
     named: dict[str, Any] = {"taxa": TaxonTable(TABLE), "model": MODEL, "answer_id": "r"}
-    result, inside = answer(values, plan, record, judge(values, query, record), **named)
+    result, inside = answer(Outputs(values, None), plan, record, None, **named)
     assert inside.shape == (len(TABLE),)
     assert int(inside.sum()) == result.set.size
     members = {TABLE[int(index)].id for index in np.flatnonzero(inside)}

@@ -18,10 +18,10 @@ from florilege.errors import UsageError
 from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
 from florilege.processes.worker_group import WorkerGroup
+from florilege.server import publisher
 from florilege.server.app import create_app
-from florilege.server.background import publisher
-from florilege.server.background.publisher import DriftWatch
 from florilege.server.prometheus import Metrics
+from florilege.server.publisher import _DriftWatch
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.http_client import open_client
@@ -59,10 +59,10 @@ def watched(
     state: Path | None = None,
     *,
     close: bool = True,
-) -> tuple[DriftWatch, Metrics]:
+) -> tuple[_DriftWatch, Metrics]:
     """A watch that has processed the photos, and its metrics."""
     metrics = Metrics()
-    watch = DriftWatch(record, metrics, state)
+    watch = _DriftWatch(record, metrics, state)
     for photo in photos:
         watch.on_answer(photo, restricted=False)
     if close:
@@ -70,7 +70,7 @@ def watched(
     return watch, metrics
 
 
-def overheard(watch: DriftWatch) -> list[tuple[np.ndarray, ...]]:
+def overheard(watch: _DriftWatch) -> list[tuple[np.ndarray, ...]]:
     """What the monitor of a watch gets from now on."""
     update, calls = watch.monitor.update, list[tuple[np.ndarray, ...]]()
 
@@ -115,7 +115,7 @@ def test_sets_and_scores_are_those_of_the_default_k(
     traffic: Traffic, record: CalibrationRecord
 ) -> None:
     """The monitor gets the sets at the default K, for any query."""
-    watch, photos = DriftWatch(record, Metrics(), None), traffic(5)
+    watch, photos = _DriftWatch(record, Metrics(), None), traffic(5)
     calls = overheard(watch)
     for photo in photos:
         watch.on_answer(photo, restricted=False)
@@ -154,7 +154,7 @@ def test_the_state_is_saved_now_and_then_without_an_alarm(
     monkeypatch.setattr(publisher, "monotonic", lambda: now)
     monkeypatch.setattr(publisher, "SAVE_EVERY_S", 60.0)
     monkeypatch.setattr(publisher, "ROWS_AT_ONCE", 1)
-    watch = DriftWatch(record, Metrics(), state)
+    watch = _DriftWatch(record, Metrics(), state)
     for seconds, photo in zip((0, 59, 60, 61.5, 63, 121, 123), traffic(7), strict=True):
         now = 1000.0 + seconds
         watch.on_answer(photo, restricted=False)
@@ -165,7 +165,7 @@ def test_the_state_is_saved_now_and_then_without_an_alarm(
 def test_several_photos_of_a_request_count_as_one(
     traffic: Traffic, record: CalibrationRecord
 ) -> None:
-    watch = DriftWatch(record, Metrics(), None)
+    watch = _DriftWatch(record, Metrics(), None)
     rows = np.concatenate(traffic(400))
     calls = overheard(watch)
     for request in rows.reshape(100, 4, -1):
@@ -247,9 +247,9 @@ def test_a_state_of_another_calibration_is_discarded_and_logged(
     broken = {"cut": text[:100], "no json": "?", "half of the tests": json.dumps(plain)}
     state.write_text(broken.get(damage, text))
     other = replace(record, calibration_id="new") if damage == "other calibration" else record
-    watch = DriftWatch(other, Metrics(), state)
+    watch = _DriftWatch(other, Metrics(), state)
     assert "from the start" in caplog.text
-    assert watch.monitor.to_json() == DriftWatch(other, Metrics(), None).monitor.to_json()
+    assert watch.monitor.to_json() == _DriftWatch(other, Metrics(), None).monitor.to_json()
     assert json.loads(state.read_text())["rows"] == 0
 
 
@@ -258,7 +258,7 @@ def test_a_state_that_cannot_be_written_is_logged_once_and_watching_continues(
 ) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
-    watch = DriftWatch(record, Metrics(), folder / "watch.json")
+    watch = _DriftWatch(record, Metrics(), folder / "watch.json")
     (folder / "watch.json").unlink()
     folder.rmdir()
     for photo in traffic(3):
@@ -294,7 +294,7 @@ def test_workers_watch_together(
     groups = [WorkerGroup(tmp_path, 2, number) for number in range(2)]
     groups[0].create()
     state = tmp_path / "state.json"
-    workers = [DriftWatch(record, Metrics(), state, group) for group in groups]
+    workers = [_DriftWatch(record, Metrics(), state, group) for group in groups]
     photos = traffic(300)
     for number, photo in enumerate([*photos, *photos[:50]]):
         workers[number % 2 if number < 300 else 1 - number % 2].on_answer(photo, restricted=False)
@@ -303,9 +303,9 @@ def test_workers_watch_together(
     assert workers[1].monitor.rows == json.loads(state.read_text())["rows"] == 300
     alone, _ = watched(record, [])
     alone.monitor.restore(state.read_bytes())  # a server of one worker continues from it
-    new = DriftWatch(record, Metrics(), None, groups[0])
+    new = _DriftWatch(record, Metrics(), None, groups[0])
     assert new.monitor.rows == 300
-    other = DriftWatch(replace(record, calibration_id="f" * 16), Metrics(), None, groups[0])
+    other = _DriftWatch(replace(record, calibration_id="f" * 16), Metrics(), None, groups[0])
     assert other.monitor.rows == 0
 
 
@@ -315,7 +315,7 @@ def test_workers_watch_on_a_full_disk_and_say_so_once(
     group = WorkerGroup(tmp_path, 2)
     group.create()
     (tmp_path / "watch.new").mkdir()  # so that nothing can be written there
-    worker = DriftWatch(record, Metrics(), None, group)
+    worker = _DriftWatch(record, Metrics(), None, group)
     for photo in traffic(200):
         worker.on_answer(photo, restricted=False)
     worker.close()

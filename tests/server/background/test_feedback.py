@@ -23,7 +23,7 @@ from florilege.errors import FlorilegeError
 from florilege.feedback_store import FILE
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.app import create_app
-from florilege.server.background.feedback import MAX_WAITING, _RecentAnswer
+from florilege.server.feedback import MAX_WAITING, _RecentAnswer
 from florilege.server.http.api_keys import client_of
 from florilege.server.routes import MAX_FEEDBACK_BYTES, MAX_IDEMPOTENCY_KEY_LENGTH
 from florilege.server.settings import Settings
@@ -262,7 +262,7 @@ def test_an_answer_belongs_to_the_key_that_asked(
 def test_the_oldest_answers_are_forgotten_but_not_those_in_the_store(
     bundle: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florilege.server.background.feedback.MAX_ANSWERS", 2)
+    monkeypatch.setattr("florilege.server.feedback.MAX_ANSWERS", 2)
     with open_client(bundle, feedback_store=store) as client:
         outcome, silent = identify(client, VIOLET), identify(client, VIOLET)
         assert confirm(client, outcome, "1001").status_code == 202

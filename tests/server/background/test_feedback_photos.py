@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from florilege.feedback_store import FILE, FeedbackStore, Row
 from florilege.models.images import Header, plain_jpeg
-from florilege.server.background import feedback
+from florilege.server import feedback
 from tests.server import garden
 from tests.server.background.feedback_rows import photos, rows, words
 from tests.server.background.test_feedback import about, confirm, counted, say

@@ -11,12 +11,12 @@ from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer, o
 from florilege.calibration.record.record_file import read_record
 from florilege.errors import UsageError
 from florilege.models.bundle import open_bundle
+from florilege.server import publisher as module
 from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.app import create_app
-from florilege.server.background import publisher as module
-from florilege.server.background.publisher import Publisher, _ScoreLogListener
 from florilege.server.prometheus import Metrics
+from florilege.server.publisher import Publisher, _ScoreLogListener
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.http_client import open_client

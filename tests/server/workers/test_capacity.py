@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from florilege.errors import UsageError
+from florilege.server import supervisor
 from florilege.server.settings import MEBIBYTE, Settings
-from florilege.server.workers import supervisor
-from florilege.server.workers.supervisor import worker_count
+from florilege.server.supervisor import worker_count
 
 GIBIBYTE = 1024 * MEBIBYTE
 

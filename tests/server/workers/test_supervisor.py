@@ -14,9 +14,9 @@ import pytest
 from florilege.errors import BundleError, FlorilegeError, UsageError
 from florilege.processes.connections import bind
 from florilege.processes.worker_group import WorkerGroup
+from florilege.server import supervisor as module
 from florilege.server.settings import Settings
-from florilege.server.workers import supervisor as module
-from florilege.server.workers.supervisor import HUNG_S, LONGEST_PAUSE_S, _Supervisor, _Worker
+from florilege.server.supervisor import HUNG_S, LONGEST_PAUSE_S, _Supervisor, _Worker
 
 
 class Clock:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from florilege.processes.worker_group import WorkerGroup
-from florilege.server.workers.worker import _WorkerServer
+from florilege.server.worker import _WorkerServer
 
 
 def test_a_connection_that_is_lost_on_the_way_is_not_counted_as_open(tmp_path: Path) -> None:

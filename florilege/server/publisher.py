@@ -41,7 +41,7 @@ SAVE_EVERY_S = 60.0
 MAX_QUEUED = 1000
 
 
-class DriftWatch:
+class _DriftWatch:
     """Feeds a `Monitor` with the sets that photos get at the default K.
 
     Sets are drawn from the logits here, so requests for another rule or K count too. Of several
@@ -180,7 +180,7 @@ class _CommonState:
         self.lock = group.lock("watch")
         self._monitor, self._photos = group.folder / "watch.json", group.folder / "watch.photos"
 
-    def restore(self, watch: DriftWatch) -> None:
+    def restore(self, watch: _DriftWatch) -> None:
         try:
             watch.monitor.restore(self._monitor.read_bytes())
             photos = self._photos.read_bytes()
@@ -191,7 +191,7 @@ class _CommonState:
             return
         watch.recent = dict.fromkeys(photos[at : at + 8] for at in range(0, len(photos), 8))
 
-    def save(self, watch: DriftWatch) -> None:
+    def save(self, watch: _DriftWatch) -> None:
         for path, content in (
             (self._photos, b"".join(watch.recent)),
             (self._monitor, watch.monitor.to_json().encode()),
@@ -217,7 +217,7 @@ def _open_monitor(expected: Expected, state: Path | None) -> Monitor:
     return monitor
 
 
-class Listener(Protocol):
+class _Listener(Protocol):
     """Processes answered requests; only one thread calls it."""
 
     name: str
@@ -235,7 +235,7 @@ class Listener(Protocol):
 class Publisher:
     """Passes answered requests to its listeners. `publish` never waits and never raises."""
 
-    def __init__(self, listeners: Sequence[Listener], metrics: Metrics) -> None:
+    def __init__(self, listeners: Sequence[_Listener], metrics: Metrics) -> None:
         self.listeners = list(listeners)
         self._dropped = metrics.listener_dropped
         self._room = threading.Semaphore(MAX_QUEUED)
@@ -252,7 +252,7 @@ class Publisher:
         for listener in self.listeners:
             self._dropped.labels(listener.name).inc()
 
-    def replace_listeners(self, open_listeners: Callable[[], Sequence[Listener]]) -> None:
+    def replace_listeners(self, open_listeners: Callable[[], Sequence[_Listener]]) -> None:
         """Close the listeners once the requests so far are processed, and open others."""
         self._thread.submit(self._replace, open_listeners)
 
@@ -266,7 +266,7 @@ class Publisher:
         self._room.release()
         self._call_each(lambda each: each.on_answer(logits, restricted=restricted), lost=1)
 
-    def _replace(self, open_listeners: Callable[[], Sequence[Listener]]) -> None:
+    def _replace(self, open_listeners: Callable[[], Sequence[_Listener]]) -> None:
         self._close_listeners()
         self.listeners = []
         try:
@@ -277,7 +277,7 @@ class Publisher:
     def _close_listeners(self) -> None:
         self._call_each(lambda listener: listener.close(), lost=0)
 
-    def _call_each(self, call: Callable[[Listener], None], lost: int) -> None:
+    def _call_each(self, call: Callable[[_Listener], None], lost: int) -> None:
         """Call every listener; one that fails loses ``lost`` requests, and the others continue."""
         for listener in self.listeners:
             try:
@@ -289,9 +289,9 @@ class Publisher:
 
 def open_listeners(
     settings: Settings, pipeline: Pipeline, metrics: Metrics, group: WorkerGroup | None = None
-) -> list[Listener]:
+) -> list[_Listener]:
     """Open all listeners for the answers of a bundle; workers of a ``group`` watch together."""
-    listeners: list[Listener] = []
+    listeners: list[_Listener] = []
     if settings.score_log is not None:
         folder = writable_folder(settings.score_log, "--score-log")
         scorer = Scorer.of(pipeline.bundle, pipeline.record)
@@ -302,7 +302,7 @@ def open_listeners(
             writable_folder(settings.watch_state.parent, "--watch-state")
             if settings.watch_state.is_dir():
                 raise UsageError(f"--watch-state {settings.watch_state} is a folder; name a file")
-        listeners.append(DriftWatch(pipeline.record, metrics, settings.watch_state, group))
+        listeners.append(_DriftWatch(pipeline.record, metrics, settings.watch_state, group))
     return listeners
 
 

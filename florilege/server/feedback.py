@@ -181,11 +181,8 @@ class Feedback:
         self, body: FeedbackBody, key: str, idempotency_key: str | None, pipeline: Pipeline
     ) -> FeedbackReceipt:
         before = self.store.repeated(key, idempotency_key)
-        if before is not None:
-            return self._repeated(body, before)
-        return self._store(body, key, idempotency_key, pipeline)
-
-    def _repeated(self, body: FeedbackBody, before: Row) -> FeedbackReceipt:
+        if before is None:
+            return self._store(body, key, idempotency_key, pipeline)
         stored_body = tuple(before[name] for name in ("answer_id", "class_id", "note", "consent"))
         if stored_body != (body.request_id, body.class_id, body.note, body.consent):
             detail = "this Idempotency-Key came with other feedback before"

@@ -91,7 +91,7 @@ class _Worker(Process):
         self._end.close()
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
-        from florilege.server.workers.worker import run_worker  # the supervisor needs none of it
+        from florilege.server.worker import run_worker  # the supervisor needs none of it
 
         try:
             run_worker(self.settings, self.group, self._end)

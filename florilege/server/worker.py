@@ -8,26 +8,23 @@ import socket
 from contextlib import suppress
 from functools import partial
 
-import uvicorn
+from fastapi import FastAPI
 
 from florilege.cores import share_cores
 from florilege.processes.shared_state import count_together
 from florilege.processes.worker_group import WorkerGroup
 from florilege.server.app import create_app
-from florilege.server.engine import Engine
 from florilege.server.http.connection import Connection
 from florilege.server.process import ignore_hangups, log_to_stderr, tune_malloc
-from florilege.server.serve import GracefulServer, log, server_config
+from florilege.server.serve import GracefulServer, log
 from florilege.server.settings import Settings
 
 
 class _WorkerServer(GracefulServer):
     """Serves the connections that arrive on ``channel``, until that ends with the supervisor."""
 
-    def __init__(
-        self, config: uvicorn.Config, engine: Engine, channel: socket.socket, group: WorkerGroup
-    ) -> None:
-        super().__init__(config, engine)
+    def __init__(self, app: FastAPI, channel: socket.socket, group: WorkerGroup) -> None:
+        super().__init__(app)
         self._channel, self._group = channel, group
         self._taken, self.is_orphan = 0, False
         self._opening = set[asyncio.Task[object]]()
@@ -104,15 +101,14 @@ def run_worker(settings: Settings, group: WorkerGroup, channel: socket.socket) -
     """
     os.setpgrp()  # Ctrl-C is for the supervisor, which tells all workers in order
     ignore_hangups()
-    log_to_stderr(settings.log_format, settings.log_level, worker=group.number + 1)
+    log_to_stderr(settings, worker=group.number + 1)
     tune_malloc()
     share_cores(group.count)
     count_together(group)
     group.set("process", os.getpid())
     app = create_app(settings, group)
     gc.freeze()  # as in a server without workers
-    engine: Engine = app.state.engine
-    server = _WorkerServer(server_config(app), engine, channel, group)
+    server = _WorkerServer(app, channel, group)
     server.run(sockets=[])
     if server.is_orphan:  # the supervisor would have deleted it
         shutil.rmtree(group.folder, ignore_errors=True)

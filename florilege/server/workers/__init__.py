@@ -1,1 +1,0 @@
-"""Several servers behind one port: the supervisor, the connections it hands out, its workers."""
