@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from benchmarks.sets.decays import Labels, measured, solve
 from benchmarks.sets.head_methods import Bench, joined
-from florilege.calibration.label_doubt import label_doubt
+from florilege.calibration.rules.label_doubt import label_doubt
 from florilege.data.options import TrainingOptions, with_options
 from florilege.data.pool import pool_of
 from florilege.data.records import Listing, assemble

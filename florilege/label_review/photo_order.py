@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from florilege.calibration.calibrate import SplitOutputs, outputs_of
-from florilege.calibration.label_doubt import label_doubt
 from florilege.calibration.photo_groups import observation_numbers
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import calibrated_runtimes, read_record
+from florilege.calibration.rules.label_doubt import label_doubt
 from florilege.calibration.sets import Ints, Singles
 from florilege.calibration.view import PLAIN
 from florilege.data.options import fraction

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from florilege.calibration.label_doubt import LabelDoubt, label_doubt
 from florilege.calibration.photo_groups import choosing_rows, observation_numbers
+from florilege.calibration.rules.label_doubt import LabelDoubt, label_doubt
 from florilege.data.records import Dataset, Split
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError, count_of

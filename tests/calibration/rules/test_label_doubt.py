@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
-from florilege.calibration.label_doubt import (
+from florilege.calibration.rules.label_doubt import (
     _SHRINKAGES,
     _TEMPERATURES,
     LabelDoubt,
