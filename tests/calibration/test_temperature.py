@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate import choice, fit
+from florilege.calibration.calibrate import fit
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.comparison import choose_simplest
@@ -79,7 +79,7 @@ def test_a_temperature_that_clearly_hits_more_serves_and_its_rate_is_honest(
     photos_a_plant: int,
     expected: float,
 ) -> None:
-    monkeypatch.setattr(choice, "TEMPERATURE_ROWS", rows_at_most)
+    monkeypatch.setattr(fit, "TEMPERATURE_ROWS", rows_at_most)
     logits, labels = network(scale)
     names = [str(row // photos_a_plant) for row in range(len(labels))]
     outputs = SplitOutputs({"a": 20, "worse": 20}, labels, observations=names)
@@ -92,7 +92,7 @@ def test_a_temperature_that_clearly_hits_more_serves_and_its_rate_is_honest(
         plants_of_rows.append(observations.tolist())
         return choose_simplest(hits, observations=observations)
 
-    monkeypatch.setattr(choice, "choose_simplest", recorded)
+    monkeypatch.setattr(fit, "choose_simplest", recorded)
     record = fit.fit_record(outputs, plan, class_counts=None)
     assert record.temperature == expected
     step, order = len(labels) // rows_at_most or 1, temperatures(plan)["softmax"]

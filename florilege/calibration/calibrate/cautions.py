@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from florilege.calibration.calibrate.choice import SIZE_TOLERANCE
+from florilege.calibration.calibrate.fit import SIZE_TOLERANCE
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.certificate import Reason
 from florilege.calibration.conformal import fewest_rows

@@ -1,46 +1,52 @@
-"""Fit a calibration record to the logits of a split."""
+"""Fit a calibration record to the logits of a split: choose the scores, then every threshold.
 
-from collections.abc import Iterator
+Head and kind, temperature, strength of a place, and fusion of photos are each chosen by hits at
+every requested K. A choice after the first departs from the simplest candidate only if it clearly
+hits more, see :mod:`florilege.calibration.comparison`.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from florilege.calibration.calibrate.choice import Choice, choose_scores
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.calibrate.score_sources import LabelledPhotos, PhotoPlaces
 from florilege.calibration.calibrate.threshold_tables import (
     Tabulated,
     tabulate,
 )
-from florilege.calibration.calibrate.training_photos import PhotoOverlap
-from florilege.calibration.comparison import interval_of_best
+from florilege.calibration.calibrate.training_photos import PhotoOverlap, fit_familiarity
+from florilege.calibration.comparison import choose, choose_simplest, interval_of_best
 from florilege.calibration.photo_groups import count_observations
 from florilege.calibration.record import (
     CalibratedList,
     CalibrationRecord,
     Origin,
+    PlacePrior,
     Selection,
     ShotGroup,
+    Table,
     measure_by_shots,
     size_bins,
 )
 from florilege.calibration.reference import Reference
-from florilege.calibration.rejection import (
-    RejectionRule,
-    UnseenThreshold,
-    fit_rejection,
-    fit_unseen,
-    parts,
-)
-from florilege.calibration.scores import Distribution, DistributionOf
+from florilege.calibration.scores import EXPONENTS, Fusion
 from florilege.calibration.sets import Bools, Floats, Ints, largest_set
 from florilege.calibration.settings import CalibrationPlan
-from florilege.calibration.view import Scoring
+from florilege.calibration.view import PLAIN, Scoring, View
 from florilege.models.regions import RegionList
-from florilege.models.session import FEATURES
 from florilege.terminal import Advance, progress
+
+SIZE_TOLERANCE = 1.05
+"""Sets larger than this times K hit more because of their size, not because of their scores.
+
+Where many scores are equal, as in a barely trained network, ties at the cut enlarge the sets."""
+TEMPERATURE_ROWS = 5000  # photos that choose the temperature; more would only cost time
+STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)  # 1 is Bayes' rule, if observers were everywhere
+_FUSION_ROWS = 2000  # groups that choose how several photos are fused
 
 
 def fit_record(
@@ -77,11 +83,11 @@ def fit_record(
     views = plan.views(places=places is not None)
     candidates = plan.candidates(outputs.heads)
     with progress(len(candidates) + len(views) + 1, "choosing thresholds") as advance:
-        choice = choose_scores(choosers, plan, candidates, views, advance)
+        choice = _choose_scores(choosers, plan, candidates, views, advance)
         tabulated = _tabulate_views(photos, plan, choice, overlap.networks or 1, advance)
         single = next(tabulated)
         tables = [single.table, *(other.table for other in tabulated)]
-        distribution, rejection = _fit_familiarity(photos, choice.scoring, plan, reference)
+        distribution, rejection = fit_familiarity(photos, choice.scoring, plan, reference)
         advance()
     return CalibrationRecord(
         calibration_id="",
@@ -105,8 +111,161 @@ def fit_record(
     ).with_id()
 
 
+class _ViewScores(NamedTuple):
+    """How the logits of a view become scores."""
+
+    view: View
+    scoring: Scoring
+    strength: float = 0.0  # of the place
+    candidates: int = 1  # how many such scores the photos compared that calibrate
+
+
+class _Choice(NamedTuple):
+    """The scores to serve, and what the photos compared to choose them."""
+
+    scoring: Scoring  # of single photos
+    compared: int  # pairs of head and kind, and temperatures, that were measured
+    possible: int  # choices that were possible
+    honest_hit_rate: float  # of such a choice on other photos
+    others: list[Table]  # tables of the pairs that do not serve
+    place: PlacePrior | None = None
+    views: Sequence[_ViewScores] = ()  # the plain one comes first
+
+
+def _choose_scores(
+    photos: LabelledPhotos,
+    plan: CalibrationPlan,
+    candidates: Sequence[Sequence[Scoring]],
+    views: Sequence[View],
+    advance: Advance,
+) -> _Choice:
+    """Choose the scores of all views, those of single photos among the candidates of the plan."""
+    choice = _choose_scoring(photos, plan, candidates, advance)
+    place = _choose_strength(photos, plan, choice.scoring, views)
+    strength = 0.0 if place is None else place.strength
+    fusions = {
+        number: _choose_fusion(photos, plan, choice.scoring, number)
+        for number in dict.fromkeys(view.photos for view in views)
+    }
+    served = list[_ViewScores]()
+    for view in views:
+        fusion, ways = fusions[view.photos]
+        compared = choice.possible * ways * (1 if view.place is None else len(STRENGTHS))
+        if photos.among is not None:  # others calibrate, which compared nothing
+            compared = 1
+        scoring = replace(choice.scoring, fusion=fusion)
+        served.append(_ViewScores(view, scoring, strength, compared))
+    return choice._replace(place=place, views=served)
+
+
+def _choose_scoring(
+    photos: LabelledPhotos,
+    plan: CalibrationPlan,
+    candidates: Sequence[Sequence[Scoring]],
+    advance: Advance,
+) -> _Choice:
+    """Choose head and kind of score by their hits, then the temperature."""
+    results = list[Tabulated]()
+    for scoring, *_ in candidates:
+        source = photos.source(PLAIN, scoring)
+        results.append(tabulate(source, plan, "unweighted"))
+        advance()
+    place, k = plan.compared.index(plan.default_k), plan.default_k
+    hits = np.stack([result.hits[:, place] for result in results])  # (candidates, rows)
+    eligible = _eligible(np.array([result.sizes[:, place].mean() for result in results]), k)
+    index, honest_hit_rate = choose(hits[eligible], observations=photos.observations)
+    served, temperatures, gain = candidates[eligible[index]][0], list[Scoring](), 0.0
+    softmax = [index for index in eligible if len(candidates[index]) > 1]
+    if softmax:
+        best = max(softmax, key=lambda index: hits[index].sum())
+        temperatures += candidates[best][1:]
+        options = [_ViewScores(PLAIN, scoring) for scoring in (served, *temperatures)]
+        index, gain = _simplest(photos, plan, options, most=TEMPERATURE_ROWS)
+        served = options[index].scoring
+    return _Choice(
+        scoring=served,
+        compared=len(results) + len(temperatures),
+        possible=len(results) + len(softmax) * len(temperatures),  # any head could have got any
+        honest_hit_rate=min(1.0, honest_hit_rate + gain),
+        others=[result.table for result in results if result.table.scoring != served],
+    )
+
+
+def _eligible(sizes: Floats, k: float) -> list[int]:
+    """The candidates with sets of the requested size; the smallest sets if ties enlarge all."""
+    return np.flatnonzero(sizes <= SIZE_TOLERANCE * k).tolist() or [int(sizes.argmin())]
+
+
+def _choose_strength(
+    photos: LabelledPhotos, plan: CalibrationPlan, scoring: Scoring, views: Sequence[View]
+) -> PlacePrior | None:
+    """How much a place alone counts, by the last such view that enough photos show: 0 by default.
+
+    None without places.
+    """
+    if photos.places is None:
+        return None
+    prior = PlacePrior(
+        strength=0.0,
+        gain=0.0,
+        rows=0,
+        simulated=photos.places.simulated,
+        occurrences_sha256=photos.places.occurrences.sha256,
+    )
+    placed = [view for view in views if view.place and view == View(place=view.place)]
+    sources = [source for view in placed if (source := photos.source(view, scoring)).enough]
+    if not sources:
+        return prior
+    options = [_ViewScores(sources[-1].view, scoring, strength) for strength in STRENGTHS]
+    index, gain = _simplest(photos, plan, options)
+    rate = 0.0 if photos.noise is None else photos.noise.noise.rate
+    gain /= 1 - rate  # both sizes are K
+    return replace(prior, strength=STRENGTHS[index], gain=gain, rows=sources[-1].rows)
+
+
+def _choose_fusion(
+    photos: LabelledPhotos, plan: CalibrationPlan, base: Scoring, number: int
+) -> tuple[Fusion, int]:
+    """How so many photos are fused, and how many ways were compared.
+
+    Groups of one species would not tell: their photos err too independently. Sigmoid scores have no
+    product.
+    """
+    source = photos.source(View(photos=number), base)
+    if number == 1 or base.score_kind != "softmax" or not source.enough:
+        return None, 1
+    if source.made_from == "same_class":
+        return None, 1
+    fusions: list[Fusion] = [None, *EXPONENTS]
+    options = [_ViewScores(source.view, replace(base, fusion=fusion)) for fusion in fusions]
+    index, _ = _simplest(photos, plan, options, most=_FUSION_ROWS)
+    return fusions[index], len(fusions)
+
+
+def _simplest(
+    photos: LabelledPhotos,
+    plan: CalibrationPlan,
+    options: Sequence[_ViewScores],
+    *,
+    most: int | None = None,
+) -> tuple[int, float]:
+    """The index of the simplest scores that hit clearly most, the simplest first, and their gain.
+
+    The gain is that in the hit rate at the default K. Scores whose ties enlarge sets are left out.
+    At ``most`` so many rows choose.
+    """
+    hits = list[Bools]()
+    for view, scoring, strength, _ in options:
+        source = photos.source(view, scoring, strength=strength, most=most)
+        tabulated = tabulate(source, plan, "sizes")
+        too_large = tabulated.sizes.mean(axis=0) > SIZE_TOLERANCE * np.array(plan.compared)
+        hits.append(hits[0] if hits and too_large.any() else tabulated.hits)
+    index, gains = choose_simplest(np.stack(hits), observations=source.observations)
+    return index, float(gains[plan.compared.index(plan.default_k)])
+
+
 def _tabulate_views(
-    photos: LabelledPhotos, plan: CalibrationPlan, choice: Choice, networks: int, advance: Advance
+    photos: LabelledPhotos, plan: CalibrationPlan, choice: _Choice, networks: int, advance: Advance
 ) -> Iterator[Tabulated]:
     """The thresholds of the plain view, then those of every other that enough photos show."""
     for view, scoring, strength, candidates in choice.views:
@@ -117,7 +276,7 @@ def _tabulate_views(
         advance()
 
 
-def _origin(photos: LabelledPhotos, overlap: PhotoOverlap, choice: Choice) -> Origin:
+def _origin(photos: LabelledPhotos, overlap: PhotoOverlap, choice: _Choice) -> Origin:
     outputs = photos.outputs
     return Origin(
         split=outputs.split,
@@ -137,7 +296,7 @@ def _origin(photos: LabelledPhotos, overlap: PhotoOverlap, choice: Choice) -> Or
 
 
 def _selection(
-    choice: Choice, single: Tabulated, plan: CalibrationPlan, observations: Ints | None
+    choice: _Choice, single: Tabulated, plan: CalibrationPlan, observations: Ints | None
 ) -> Selection:
     """The choice with an honest hit rate: on photos that did not choose, if there are any."""
     hits, compared = single.hits[:, plan.compared.index(plan.default_k)], choice.compared
@@ -184,32 +343,3 @@ def _calibrated_list(region: RegionList, labels: Ints) -> CalibratedList:
         rows=int(np.isin(labels, region.classes).sum()),
         classes_seen=np.intersect1d(labels, region.classes).size,
     )
-
-
-def _fit_familiarity(
-    photos: LabelledPhotos, scoring: Scoring, plan: CalibrationPlan, reference: Reference | None
-) -> tuple[Distribution, RejectionRule | None]:
-    """The distribution of the scores, and the rule that marks unfamiliar photos as suspect."""
-    distribution, kind = DistributionOf(), scoring.score_kind
-    familiarity, of_others = list[Floats](), list[Floats]()
-    names = (scoring.head,) if reference is None else (scoring.head, FEATURES)
-    counted, first = photos.one_of_each, 0
-    for (logits, *features), labels in photos.outputs.blocks(*names, among=photos.among):
-        mask = counted[first : first + len(labels)]
-        first += len(labels)
-        if mask.any():
-            distribution.update(logits[mask], scoring.scores(logits[mask, np.newaxis]))
-        if plan.rejection_method is not None:
-            familiarity.append(parts(logits, kind, next(iter(features), None), reference))
-        if reference is not None:
-            nearest = reference.nearest_of_others(features[0], labels)
-            of_others += [] if nearest is None else [nearest]
-    if not familiarity:
-        return distribution.result(), None
-    values, unseen = np.concatenate(familiarity), tuple[UnseenThreshold, ...]()
-    if of_others:
-        nearest = np.concatenate(of_others)
-        unseen = fit_unseen(nearest, values[:, 0], photos.labels, plan.coverages)
-    sha256 = None if reference is None else reference.sha256
-    rule = partial(fit_rejection, plan.suspect_share, values, reference_sha256=sha256)
-    return distribution.result(), rule(head=scoring.head, score_kind=kind, unseen=unseen)

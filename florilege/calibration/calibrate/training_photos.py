@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -10,10 +11,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs, outputs_of
+from florilege.calibration.calibrate.score_sources import LabelledPhotos
 from florilege.calibration.photo_groups import FEWEST_TO_SPLIT, choosing_rows
 from florilege.calibration.record.record_file import PROVENANCE, parse_file
 from florilege.calibration.reference import Reference
-from florilege.calibration.sets import Bools
+from florilege.calibration.rejection import (
+    RejectionRule,
+    UnseenThreshold,
+    fit_rejection,
+    fit_unseen,
+    parts,
+)
+from florilege.calibration.scores import Distribution, DistributionOf
+from florilege.calibration.sets import Bools, Floats
+from florilege.calibration.settings import CalibrationPlan
+from florilege.calibration.view import Scoring
 from florilege.data.copies import count_copies
 from florilege.data.records import Part, Split, split_name
 from florilege.data.sources import open_dataset
@@ -170,3 +182,32 @@ def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:
     numbers = defaultdict[int, Iterator[int]](count)
     turns = [next(numbers[label]) for label in of_class[shuffled].tolist()]
     return np.sort(shuffled[np.argsort(turns, kind="stable")][:most])
+
+
+def fit_familiarity(
+    photos: LabelledPhotos, scoring: Scoring, plan: CalibrationPlan, reference: Reference | None
+) -> tuple[Distribution, RejectionRule | None]:
+    """The distribution of the scores, and the rule that marks unfamiliar photos as suspect."""
+    distribution, kind = DistributionOf(), scoring.score_kind
+    familiarity, of_others = list[Floats](), list[Floats]()
+    names = (scoring.head,) if reference is None else (scoring.head, FEATURES)
+    counted, first = photos.one_of_each, 0
+    for (logits, *features), labels in photos.outputs.blocks(*names, among=photos.among):
+        mask = counted[first : first + len(labels)]
+        first += len(labels)
+        if mask.any():
+            distribution.update(logits[mask], scoring.scores(logits[mask, np.newaxis]))
+        if plan.rejection_method is not None:
+            familiarity.append(parts(logits, kind, next(iter(features), None), reference))
+        if reference is not None:
+            nearest = reference.nearest_of_others(features[0], labels)
+            of_others += [] if nearest is None else [nearest]
+    if not familiarity:
+        return distribution.result(), None
+    values, unseen = np.concatenate(familiarity), tuple[UnseenThreshold, ...]()
+    if of_others:
+        nearest = np.concatenate(of_others)
+        unseen = fit_unseen(nearest, values[:, 0], photos.labels, plan.coverages)
+    sha256 = None if reference is None else reference.sha256
+    rule = partial(fit_rejection, plan.suspect_share, values, reference_sha256=sha256)
+    return distribution.result(), rule(head=scoring.head, score_kind=kind, unseen=unseen)

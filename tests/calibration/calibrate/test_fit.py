@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate import choice, score_sources
+from florilege.calibration.calibrate import fit, score_sources
 from florilege.calibration.calibrate.evaluate import Evaluated
 from florilege.calibration.photo_groups import groups_of
 from florilege.calibration.record.operating_point import OperatingPoint
@@ -174,7 +174,7 @@ def test_another_shape_is_refused(record: CalibrationRecord, shape: tuple[int, .
 def test_the_interval_of_the_choice_reaches_down_to_its_hit_rate_on_other_photos(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(choice, "choose", lambda _hits, *, observations: (0, 0.1))
+    monkeypatch.setattr(fit, "choose", lambda _hits, *, observations: (0, 0.1))
     selection = fitted_plants().selection
     assert selection.honest_ci95[0] == selection.honest_hit_rate < selection.hit_rate
     assert selection.honest_hit_rate < 0.2

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.choice import STRENGTHS
-from florilege.calibration.calibrate.fit import fit_record
+from florilege.calibration.calibrate.fit import STRENGTHS, fit_record
 from florilege.calibration.calibrate.score_sources import PhotoPlaces, read_occurrences
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.certificate import Reason
