@@ -9,7 +9,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -155,7 +155,7 @@ def fields_of(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
     return fields
 
 
-def _allowed_values(field: Mapping[str, Any]) -> str:
+def _allowed_values(field: Mapping[str, Any], *, null: bool = True) -> str:
     """The allowed values of a setting, in words; ``field`` is its JSON schema.
 
     Example:
@@ -164,7 +164,7 @@ def _allowed_values(field: Mapping[str, Any]) -> str:
     """
     kinds = field.get("anyOf", [field])
     words = " or ".join(_allowed(kind) for kind in kinds if kind.get("type") != "null")
-    return f"{words}, or null" if {"type": "null"} in kinds else words
+    return f"{words}, or null" if null and {"type": "null"} in kinds else words
 
 
 _TYPES: Final = {
@@ -181,7 +181,7 @@ def _allowed(kind: Mapping[str, Any]) -> str:
     if "const" in kind:
         return str(kind["const"])
     words = _kind_in_words(kind)
-    bounds = kind.get("items", kind)
+    bounds = kind.get("items") or kind.get("prefixItems", [kind])[0]
     low, high = bounds.get("minimum"), bounds.get("maximum")
     above, below = bounds.get("exclusiveMinimum", low), bounds.get("exclusiveMaximum", high)
     if below is not None:
@@ -219,26 +219,37 @@ def complaint(
     """
     first, fields = error.errors(include_url=False)[0], fields_of(model)
     path = [part for part in first["loc"] if isinstance(part, str)]
-    name, reason = ".".join(path), first["msg"].removeprefix("Value error, ")
-    if name not in fields and path[:1] and path[0] in fields:  # the rest names a part of its type
-        name = path[0]
+    name, reason = _setting_at(path, fields), first["msg"].removeprefix("Value error, ")
     match first["type"]:
-        case "value_error" if name not in fields:  # incompatible settings; it starts with a name
-            return ".".join([*path, reason])
         case "extra_forbidden":
             return _unknown_setting(path, fields, abbreviations)
         case "missing" if first["loc"][-1:] == (path[-1],):  # a list may be too short
             return f"{name} is missing"
         case "model_type":
-            return f"{name} must hold settings by name, got {first['input']!r}"
-    kinds = fields[name].get("anyOf", [fields[name]])
-    choices = [word for kind in kinds for word in kind.get("items", kind).get("enum", ())]
-    got = f"got {first['input']!r}{suggestion(str(first['input']), choices)}"
-    if first["type"] == "value_error":
-        return f"{name}: {reason}, {got}"
-    finite = "finite and " if first["type"] == "finite_number" else ""
-    rule = _allowed_values(fields[name])
-    return f"{name} must be {finite}{rule if null else rule.removesuffix(', or null')}, {got}"
+            return f"{name or 'the file'} must hold settings by name, got {first['input']!r}"
+        case "value_error" if name not in fields:  # incompatible settings; it starts with a name
+            return ".".join([*path, reason])
+        case _ if name not in fields:  # such as a file that is no JSON
+            return f"{reason[0].lower()}{reason[1:]}"
+        case "value_error":
+            rule = f": {reason}"
+        case kind:
+            finite = "finite and " if kind == "finite_number" else ""
+            rule = f" must be {finite}{_allowed_values(fields[name], null=null)}"
+    guess = suggestion(str(first["input"]), _choices(fields[name]))
+    return f"{name}{rule}, got {first['input']!r}{guess}"
+
+
+def _setting_at(path: Sequence[str], fields: Collection[str]) -> str:
+    """The full name of the setting at a path, which may go on to a part of its type."""
+    name = ".".join(path)
+    return next((part for part in (name, *path[:1]) if part in fields), name)
+
+
+def _choices(field: Mapping[str, Any]) -> list[str]:
+    """The words that a setting takes, alone or in a list."""
+    kinds = field.get("anyOf", [field])
+    return [word for kind in kinds for word in kind.get("items", kind).get("enum", ())]
 
 
 def _unknown_setting(

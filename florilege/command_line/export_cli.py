@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 from pydantic import Field
 
-from florilege.errors import UsageError, install_hint, suggestion
+from florilege.errors import UsageError, suggestion
 from florilege.hooks import MARKER, export_targets
 from florilege.models.bundle import CALIBRATION, MANIFEST
 from florilege.settings import Flag, FlagSettings, flags_of
@@ -86,13 +86,10 @@ def _write_folder(out: Path, contents: Mapping[str, bytes]) -> None:
 def _export_run(run: Path, out: Path, *, as_json: bool) -> None:
     if (run / MANIFEST).exists():
         raise UsageError(f"{run} is a bundle: choose what to make from it, --target web or mobile")
-    try:
-        from florilege.training.run_export import export_run
-        from florilege.training.run_folder import RunFolder
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"`florilege export` of a run needs torch: {install_hint('train')}"
-        ) from error
+    # Here, because they need torch, and other targets do without.
+    from florilege.training.run_export import export_run
+    from florilege.training.run_folder import RunFolder
+
     calibrated = (out / CALIBRATION).is_file()
     say(f"{run}: exporting its network and comparing it with the trained one")
     bundle = export_run(run, out)

@@ -67,7 +67,7 @@ def look_at(photo: bytes | Image.Image) -> Picture:
     return load(photo, _LOOKED_AT)
 
 
-def visual_hash(picture: Picture) -> int:
+def _visual_hash(picture: Picture) -> int:
     """64 bits that a photo keeps when it is resized, re-encoded or cropped a little.
 
     ``picture`` is RGB, as :func:`look_at` gives it. A bit says whether a frequency is stronger
@@ -75,7 +75,7 @@ def visual_hash(picture: Picture) -> int:
 
     Example:
         >>> picture = np.random.default_rng(0).integers(0, 200, (96, 96, 3), dtype=np.uint8)
-        >>> visual_hash(picture) == visual_hash(picture + 20)
+        >>> _visual_hash(picture) == _visual_hash(picture + 20)
         True
     """
     fine = LOOK_SIDE // _SIDE
@@ -118,12 +118,12 @@ def fingerprint(picture: Picture) -> Hashes:
         >>> _is_copy(picture, fingerprint(picture)[np.newaxis])
         True
     """
-    return np.append(np.uint64(visual_hash(picture)), _signs(_grey_of(picture), _AS_IT_IS)[0])
+    return np.append(np.uint64(_visual_hash(picture)), _signs(_grey_of(picture), _AS_IT_IS)[0])
 
 
 def copies_of(picture: Picture, fingerprints: Hashes) -> NDArray[np.bool_]:
     """Which photos a picture shows, by their fingerprints, ``(photos, WORDS)``; ``(photos,)``."""
-    bits = np.bitwise_count(fingerprints[:, 0] ^ np.uint64(visual_hash(picture)))
+    bits = np.bitwise_count(fingerprints[:, 0] ^ np.uint64(_visual_hash(picture)))
     grey = _grey_of(picture)
     copies: NDArray[np.bool_] = (bits <= _MOST_BITS) & (grey.std() >= _FLAT)
     for layers, most in _STEPS:

@@ -44,14 +44,14 @@ def split_name(text: str) -> str | None:
     return name if name in SPLITS else _OTHER_NAMES.get(name)
 
 
-def missing_split(source: str, name: str, present: Collection[str]) -> str:
+def _missing_split(source: str, name: str, present: Collection[str]) -> str:
     """The message for a split that a data set with those ``present`` lacks."""
     has = f"{', '.join(present) or 'none'}{suggestion(name, present)}"
     return f"{source} has no split {name!r}; it has: {has}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pictures:
+class _Pictures:
     """Pictures read on demand.
 
     ``read(row)`` returns the bytes of an encoded picture. Worker processes can unpickle it. It
@@ -79,7 +79,7 @@ def _read_selected(read: Callable[[int], bytes], rows: Sequence[int], row: int) 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Split(Pictures):
+class Split(_Pictures):
     """The pictures of one split, with labels."""
 
     name: str  # train, val or test
@@ -143,7 +143,7 @@ class Dataset:
         """The split called ``name``; a `DataError` that lists the splits if there is none."""
         key = split_name(name) or name
         if key not in self.splits:
-            raise DataError(missing_split(self.source, name, self.splits))
+            raise DataError(_missing_split(self.source, name, self.splits))
         return self.splits[key]
 
 
@@ -218,7 +218,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Records(Pictures):
+class Records(_Pictures):
     """One split as its source lists it: with class ids instead of labels."""
 
     class_ids: Sequence[str]  # one per picture
@@ -380,7 +380,7 @@ def _split_names(listing: Listing, splits: Sequence[str] | None) -> list[str]:
     for name in names:
         if name not in present:
             draw = "; draw splits with `florilege data split`" if name in SPLITS else ""
-            missing = missing_split(listing.source, name, present)
+            missing = _missing_split(listing.source, name, present)
             raise DataError(f"{missing}{listing.download_hint or draw}")
         if not listing.splits[name].class_ids:
             raise DataError(

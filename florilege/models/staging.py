@@ -35,7 +35,7 @@ def read_json(kind: type[Content], text: str | bytes, where: str | Path) -> Cont
     try:
         return TypeAdapter(kind).validate_json(text)
     except ValidationError as error:
-        fault, advice = first_fault(error), "copy or export the bundle again"
+        fault, advice = _first_fault(error), "copy or export the bundle again"
         kinds = {(fault["loc"], fault["type"]) for fault in error.errors()}
         too_high = (("schema_version",), "less_than_equal")
         if too_high in kinds or any(kind in _UNKNOWN_KEY for _, kind in kinds):
@@ -43,7 +43,7 @@ def read_json(kind: type[Content], text: str | bytes, where: str | Path) -> Cont
         raise BundleError(f"{where} is damaged: {fault}; {advice}") from error
 
 
-def first_fault(error: ValidationError) -> str:
+def _first_fault(error: ValidationError) -> str:
     """The first refused key, with the reason and its value."""
     first = error.errors(include_url=False)[0]
     name = ".".join(map(str, first["loc"]))

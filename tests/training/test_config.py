@@ -39,7 +39,7 @@ def _complaint(error: ValidationError) -> str:
         ("image_size", 4097, "a whole number in [8, 4096], or null"),
         ("mean", [0.5, 0.5], "a list of 3 numbers, or null"),
         ("mean", [0.5, 0.5, math.nan], "finite and a list of 3 numbers, or null"),
-        ("std", [0.5, 0.5, 0.0], "a list of 3 numbers, or null"),
+        ("std", [0.5, 0.5, 0.0], "a list of 3 numbers > 0, or null"),
         ("resample", "nearest", "one of bilinear, bicubic, or null"),
         ("reducing_gap", 0.5, "a number in [1, 8], or null"),
         ("batch_size", 1, "a whole number >= 2"),

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from florilege.errors import UsageError
 from florilege.models.images import Number, Positive, Preprocess
 from florilege.models.imported.graph import TYPES, Graph
-from florilege.models.staging import first_fault
+from florilege.settings import complaint
 
 _Layout = Literal["nchw", "nhwc"]
 _Type = Literal["float32", "float16", "uint8"]
@@ -49,11 +49,11 @@ class Description(BaseModel):
             raise UsageError(f"--preprocess {path} cannot be read: {error.strerror}") from error
         except ValidationError as error:
             first, hint = error.errors()[0], ""
-            if first["type"] == "extra_forbidden":
-                hint = f"; keys are {', '.join(Description.model_fields)}"
-            elif first["loc"] == ("resize",) and isinstance(first["input"], int):
+            if first["loc"] == ("resize",) and isinstance(first["input"], int):
                 hint = "; use crop for a resize before the crop: 224 of 256 pixels is 0.875"
-            raise UsageError(f"--preprocess {path}: {first_fault(error)}{hint}") from error
+            raise UsageError(
+                f"--preprocess {path}: {complaint(error, Description)}{hint}"
+            ) from error
 
 
 class InputFormat(Description):

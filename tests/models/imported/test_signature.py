@@ -135,13 +135,13 @@ def test_every_key_of_a_file_is_read_and_none_where_no_file_is_named(tmp_path: P
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"sizes": 2}, "unknown key 'sizes'; keys are layout, type, channels, size"),
+        ({"sizes": 2}, "unknown setting sizes; allowed: layout, type, channels, size"),
         ({"resize": 256}, "got 256; use crop for a resize before the crop: 224 of 256 pixels"),
         ({"mean": [1, 2]}, "mean"),
-        ({"std": [1, 0, 1]}, "std.1: input should be greater than 0, got 0"),
-        ({"crop": 1.5}, "crop: input should be less than or equal to 1"),
+        ({"std": [1, 0, 1]}, "std must be a list of 3 numbers > 0, or null, got 0"),
+        ({"crop": 1.5}, "crop must be a number in (0, 1], got 1.5"),
         ({"size": 0}, "size"),
-        ("[]", "input should be an object"),
+        ("[]", "the file must hold settings by name, got []"),
         ("{", "JSON"),
     ],
 )
