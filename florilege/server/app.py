@@ -57,7 +57,7 @@ def create_app(settings: Settings, group: WorkerGroup | None = None) -> FastAPI:
         docs_url=None,  # FastAPI's pages load scripts from a CDN
         redoc_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,
+        generate_unique_id_function=lambda route: route.name.removeprefix("_"),
         lifespan=lifespan,
         # FastAPI's spans contain the query, and so keys of the Pl@ntNet routes; ours do not.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},

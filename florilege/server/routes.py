@@ -77,7 +77,7 @@ class _ModelQuery(RequestModel):
 
 
 @router.get("/v1/model", response_model=ModelCard)
-async def model(request: Request, query: Annotated[_ModelQuery, Query()]) -> Response:
+async def _model(request: Request, query: Annotated[_ModelQuery, Query()]) -> Response:
     """Return the model, what it is calibrated for, and the limits of a request.
 
     `rules` lists for each rule every K (or coverage) it is calibrated for, with its threshold
@@ -109,7 +109,7 @@ class _ClassesQuery(_ClassQuery):
     response_model=ClassList,
     responses=problem_responses(*COMMON_PROBLEMS, *_BUSY),
 )
-async def classes(request: Request, query: Annotated[_ClassesQuery, Query()]) -> Response:
+async def _classes(request: Request, query: Annotated[_ClassesQuery, Query()]) -> Response:
     """Return the classes the model knows, all of them unless `q` or `limit` is given."""
     about: BundleInfo = request.app.state.about
     engine: Engine = request.app.state.engine
@@ -124,7 +124,7 @@ async def classes(request: Request, query: Annotated[_ClassesQuery, Query()]) ->
     response_model=ClassDetails,
     responses=problem_responses(Code.CLASS_NOT_FOUND),
 )
-async def one_class(
+async def _one_class(
     request: Request, class_id: str, query: Annotated[_ClassQuery, Query()]
 ) -> Response:
     """Return one class by its id, with reference pictures and the classes it is confused with."""
@@ -153,7 +153,7 @@ class _ThumbnailQuery(RequestModel):
         **problem_responses(Code.CLASS_NOT_FOUND, Code.THUMBNAIL_NOT_FOUND),
     },
 )
-async def thumbnail(request: Request, query: Annotated[_ThumbnailQuery, Query()]) -> Response:
+async def _thumbnail(request: Request, query: Annotated[_ThumbnailQuery, Query()]) -> Response:
     """Return a reference picture of one class, a JPEG.
 
     The `thumbnail` of a taxon, and the `pictures` of a class, give address, author and licence.
@@ -191,7 +191,7 @@ def _chain(request: Request, lang: str | None) -> list[str]:
         Code.FEEDBACK_NOT_STORED,
     ),
 )
-async def feedback(
+async def _feedback(
     request: Request, query: Annotated[_NoQuery, Query()], idempotency_key: _IdempotencyKey = None
 ) -> FeedbackReceipt:
     """Report what a photo really shows, for one of the last 10,000 answers to the same key.
@@ -227,27 +227,27 @@ async def feedback(
 
 
 @operations.get("/livez")
-async def livez() -> Health:
+async def _livez() -> Health:
     """Return 200 while the process responds. If it does not, restart it."""
     return Health(status="alive")
 
 
 @operations.get("/readyz", responses=problem_responses(Code.LOADING, Code.DRAINING))
-async def readyz(request: Request) -> Health:
+async def _readyz(request: Request) -> Health:
     """Return 200 once the model is loaded, verified and warm, 503 while starting or stopping."""
     request.app.state.engine.check_ready()
     return Health(status="ready")
 
 
 @operations.get("/metrics", response_class=PlainTextResponse, responses=problem_responses(*_BUSY))
-async def metrics(request: Request) -> Response:
+async def _metrics(request: Request) -> Response:
     """Return all metrics in the Prometheus text format."""
     engine: Engine = request.app.state.engine
     return Response(await engine.reports.run(engine.metrics.text), media_type=_PROMETHEUS)
 
 
 @operations.get("/openapi.json", include_in_schema=False)
-async def openapi(request: Request) -> Response:
+async def _openapi(request: Request) -> Response:
     """Return the description of this interface, which is written once, for the first who asks."""
     engine: Engine = request.app.state.engine
     description = await engine.reports.run(request.app.state.openapi_json)
@@ -267,6 +267,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     examples = json.loads(_EXAMPLES.read_bytes())
     for methods in document["paths"].values():
         for operation in methods.values():
+            operation["summary"] = operation["summary"].strip()  # FastAPI keeps the _ of a name
             responses = operation["responses"]
             if responses.get("422", {}).get("description") == "Validation Error":  # of FastAPI
                 del responses["422"]

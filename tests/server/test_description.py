@@ -104,3 +104,16 @@ def test_keys_are_described_where_they_are_needed(bundle: Path, tmp_path: Path) 
         p for p, each in document["paths"].items() if "security" in next(iter(each.values()))
     }
     assert secured == {path for path in document["paths"] if path.startswith("/v1/")}
+
+
+def test_routes_are_named_and_summed_up_without_the_underscore_of_their_functions(
+    bundle: Path, tmp_path: Path
+) -> None:
+    with open_client(bundle, feedback_store=tmp_path, plantnet=True) as client:
+        paths = client.get("/openapi.json").json()["paths"]
+    operations = [operation for methods in paths.values() for operation in methods.values()]
+    names = {operation["operationId"]: operation["summary"] for operation in operations}
+    assert (
+        names.items() >= {"identify": "Identify", "plantnet_identify": "Plantnet Identify"}.items()
+    )
+    assert all(name[0].isalpha() and summary[0].isalpha() for name, summary in names.items())

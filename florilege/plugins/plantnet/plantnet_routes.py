@@ -95,7 +95,6 @@ def _refusal(problem: Problem, _: str = "") -> JSONResponse:
 plantnet_router = APIRouter(
     dependencies=[Depends(_render_problems), Depends(check_key)],
     responses=ERRORS,
-    generate_unique_id_function=lambda route: route.name.removeprefix("_"),
 )
 status_router = APIRouter(dependencies=[Depends(_render_problems)])
 

@@ -61,7 +61,7 @@ router = APIRouter(dependencies=GUARDS, responses=problem_responses(*COMMON_PROB
     openapi_extra=PHOTOS | parameters_of(IdentifyQuery),
     responses=problem_responses(*_PHOTO_PROBLEMS, *_SET_PROBLEMS),
 )
-async def identify(request: Request) -> Response:
+async def _identify(request: Request) -> Response:
     """Return the set of species this photo may show.
 
     Send one photo as the raw body, or one to five photos of the same plant as multipart parts
@@ -76,7 +76,7 @@ async def identify(request: Request) -> Response:
 
 
 def shortest_route() -> Route:
-    """The route to :func:`identify`, to come before FastAPI's, which describes it.
+    """The route to ``/v1/identify``, to come before FastAPI's, which describes it.
 
     FastAPI matches a route twice, and solves dependencies that are none: a fifth of the time in
     which a photo holds the interpreter's lock outside its own thread.
@@ -85,7 +85,7 @@ def shortest_route() -> Route:
     async def answer(request: Request) -> Response:
         request.scope["route"] = route  # its path is a label of the metrics
         await guard(request)
-        return await identify(request)
+        return await _identify(request)
 
     route = Route("/v1/identify", answer, methods=["POST"])
     return route
@@ -140,7 +140,7 @@ _BYTES_A_PIXEL: Final = 4  # of a decoded picture in memory
     openapi_extra=PHOTOS | parameters_of(SurveyQuery),
     responses=problem_responses(*_PHOTO_PROBLEMS, *_SET_PROBLEMS, Code.TOO_MANY_TILES),
 )
-async def survey(request: Request) -> Response:
+async def _survey(request: Request) -> Response:
     """Return the species that one large photo of a plot may show.
 
     The photo is cut into overlapping tiles. Each gets the set of a single photo, and those that
@@ -232,7 +232,7 @@ class _EmbeddingsQuery(RequestModel):
     openapi_extra=PHOTOS,
     responses=problem_responses(*_PHOTO_PROBLEMS, Code.NO_FEATURES),
 )
-async def embeddings(request: Request, query: Annotated[_EmbeddingsQuery, Query()]) -> Response:
+async def _embeddings(request: Request, query: Annotated[_EmbeddingsQuery, Query()]) -> Response:
     """Return the features of one to five photos, the input of the network's last layer.
 
     They tell how alike photos look to the network. Compare only those of the same `model`.
