@@ -99,16 +99,17 @@ def calibration_tables(
     points = [
         record.point(view, record.setting("average_k"))
         for view in record.views
-        if view == View(photos=view.photos) and not view.single
+        if not view.single and (all_rules or view.list is None)  # lists have a table of their own
     ]
     if points:
         entries = [
-            {**entry, "images": point.table.view.photos, "made_from": point.table.made_from}
+            {**entry, **asdict(point.table.view), "made_from": point.table.made_from}
             for point, entry in zip(points, _plain(points), strict=True)
         ]
-        about = f"{FIRST} with several photos of one plant, K = {record.default_k:g}"
-        columns = ("photos", "threshold", "size", "hits", "95 %", "groups", "made from")
-        tables.append((about, _figures_table(columns, entries)))
+        columns = ["place", "threshold", "size", "hits", "95 %", "groups", "of one"]
+        beside = ["photos", "list"] if all_rules else ["photos"]
+        about = f"{FIRST} with more known than one photo, K = {record.default_k:g}"
+        tables.append((about, _figures_table([*beside, *columns], entries)))
     return [*tables, *_lists_tables(content)]
 
 
@@ -242,7 +243,7 @@ def _audit_table(report: AuditReport) -> Titled:
 
 def _figures_table(headings: Sequence[str], entries: Iterable[Plain]) -> Table:
     """A row for each JSON object; each heading is a key of :data:`_CELLS` or of its ``shots``."""
-    table = new_table(headings, words=("rule", "list"))
+    table = new_table(headings, words=("rule", "list", "place", "of one"))
     for entry in entries:
         shots = {name: _share(rate) for name, rate in entry.get("shots", {}).items()}
         table.add_row(*(shots.get(heading) or _CELLS[heading](entry) for heading in headings))
@@ -284,13 +285,14 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-_MADE_FROM = {"observations": "photos of one plant", "same_class": "photos of one species"}
+_MADE_FROM = {"observations": "plant", "same_class": "species", None: "photo"}
 
 _CELLS: Mapping[str, Callable[[Plain], str]] = {
     "rule": lambda entry: str(entry["rule"]),
-    "list": lambda entry: str(entry["list"]),
+    "list": lambda entry: str(entry["list"] or "-"),
+    "place": lambda entry: (entry["place"] or "-").replace("_and_", ", "),
     "asked": lambda entry: f"{entry['k'] if 'k' in entry else entry['level']:g}",
-    "photos": lambda entry: str(entry["images"]),
+    "photos": lambda entry: str(entry["photos"]),
     "threshold": lambda entry: (
         "by class" if RULES[entry["rule"]].by_class else threshold_text(entry["lambda_val"])
     ),
@@ -301,7 +303,7 @@ _CELLS: Mapping[str, Callable[[Plain], str]] = {
     "empty": lambda entry: _share(entry["empty_rate"]),
     "groups": lambda entry: f"{entry['rows']:,}",
     "of photos": lambda entry: f"{entry['rows']:,}",
-    "made from": lambda entry: _MADE_FROM.get(entry["made_from"], "requests"),
+    "of one": lambda entry: _MADE_FROM.get(entry["made_from"], "request"),
 }
 """The text under each heading of a table, from the JSON object of a threshold."""
 

@@ -92,21 +92,28 @@ def test_a_calibration_shows_average_k_and_on_request_all(
     all_rules: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     several = {**entry("average_k", 3), "rows": 1_234_567}
-    monkeypatch.setattr(console, "_plain", lambda points: [several])
+    monkeypatch.setattr(console, "_plain", lambda points: [several] * len(points))
     content = {**EVALUATION, "rejection": None, "head": "multi_label", "score_kind": "softmax",
                "temperature": 1.0, "rows": 31_112}  # fmt: skip
-    view = View(photos=5)
-    point = SimpleNamespace(table=SimpleNamespace(view=view, made_from="observations"))
+    made = {View(photos=5): "observations", View(place="region_and_month"): None,
+            View(photos=5, list="alps", place="region"): "same_class"}  # fmt: skip
+    tables_of = {view: SimpleNamespace(view=view, made_from=made[view]) for view in made}
     record: Any = SimpleNamespace(
-        views=[PLAIN, view, View(list="alps")], default_k=3.0, point=lambda *_: point,
-        setting=lambda rule: rule,
+        views=[PLAIN, *made], default_k=3.0, setting=lambda rule: rule,
+        point=lambda view, _: SimpleNamespace(table=tables_of[view]),
     )  # fmt: skip
     tables = console.calibration_tables(record, content, all_rules=all_rules)
     single, (title, plants) = printed(tables[:-1], capsys), tables[-1]
     assert rules_of(single) == (set(RULES) if all_rules else {"average_k"})
     assert single[1].split() == ["average_k", "1", "1.23456e-05", "1.000", "0.900", "0.800-1.000"]
-    assert title == "average_k with several photos of one plant, K = 3"
-    assert printed([(title, plants)], capsys)[1].split()[0] == "5"
+    assert title == "average_k with more known than one photo, K = 3"
+    rows = [" ".join(line.split()) for line in printed([(title, plants)], capsys)]
+    figures = "1.23456e-05 3.000 0.900 0.800-1.000 1,234,567"
+    if all_rules:
+        assert rows[1:4] == [f"5 - - {figures} plant", f"1 - region, month {figures} photo",
+                             f"5 alps region {figures} species"]  # fmt: skip
+    else:
+        assert rows[1:3] == [f"5 - {figures} plant", f"1 region, month {figures} photo"]
 
 
 @pytest.mark.parametrize("all_rules", [False, True])
