@@ -14,6 +14,7 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from hashlib import sha256
 from multiprocessing import AuthenticationError, current_process
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
@@ -260,12 +261,15 @@ class TimesInFolder:
             return _Window(within_rate, len(times) - first, resets_in_s)
 
     def forget(self) -> None:
-        """Delete the files of clients whose last request is out of its window."""
-        self._folder.mkdir(exist_ok=True)  # if somebody has cleaned up /tmp
-        for path in self._folder.iterdir():
-            with self._lock:
-                if time.time() - path.stat().st_mtime > float(path.name.partition("-")[0]) + 1:
-                    path.unlink()
+        """Delete the files of clients whose last request is out of its window, if that works."""
+        with suppress(OSError):  # `add` has said it
+            self._folder.mkdir(exist_ok=True)  # if somebody has cleaned up /tmp
+            for path in self._folder.iterdir():
+                window = float(path.name.partition("-")[0])
+                with self._lock:
+                    last = max(array("d", path.read_bytes()), default=0.0)
+                    if time.monotonic() - last > window:
+                        path.unlink()
 
 
 def request_times(group: WorkerGroup | None, what: str) -> _RequestTimes:

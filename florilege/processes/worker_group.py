@@ -10,12 +10,12 @@ import threading
 import time
 import weakref
 from array import array
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 Parts: TypeAlias = "array[int] | memoryview[int]"
 NUMBERS: Final = (
@@ -137,6 +137,10 @@ class WorkerGroup:
     number: int = 0
     parent: int = 0  # process id of the supervisor
 
+    def __reduce__(self) -> tuple[type[Self], tuple[Path, int, int, int]]:
+        """Another process maps the numbers anew."""
+        return type(self), (self.folder, self.count, self.number, self.parent)
+
     def create(self) -> None:
         """Fill the folder; only the supervisor does it, before it starts a worker."""
         numbers = len(NUMBERS) * self.count + len(TOTALS)
@@ -174,7 +178,10 @@ class WorkerGroup:
             self.set(name, 0)
         for kind in METRIC_KINDS:
             if kind.startswith("gauge_live"):
-                with self._metrics(kind, self.number).open("r+b") as file:
+                with (
+                    suppress(OSError),  # somebody has deleted the folder
+                    self._metrics(kind, self.number).open("r+b") as file,
+                ):
                     file.write(bytes(METRIC_BYTES))
 
     def _metrics(self, kind: str, number: int) -> Path:

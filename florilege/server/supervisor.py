@@ -4,6 +4,7 @@ How many there are is what a machine, or the limits of a container, can carry. W
 from uvicorn's, and why, is in `docs/decisions/workers.md`.
 """
 
+import fcntl
 import os
 import pickle
 import resource
@@ -11,8 +12,8 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -192,7 +193,10 @@ class _Supervisor(Multiprocess):
             self.should_exit.set()
 
     def _start(self, number: int, failures: int = 0) -> None:
-        worker = _Worker(self.config, self.settings, replace(self.group, number=number))
+        # The numbers of one that is replaced are still mapped if somebody has deleted their file.
+        earlier = self.processes[number : number + 1]
+        group = earlier[0].group if earlier else replace(self.group, number=number)
+        worker = _Worker(self.config, self.settings, group)
         worker.failures = failures
         self.processes[number : number + 1] = [worker]
         worker.start()
@@ -289,12 +293,26 @@ class _Supervisor(Multiprocess):
         log.info("stopped")
 
 
+@contextmanager
+def _left_alone(folder: str) -> Iterator[None]:
+    """Lock a folder: what cleans up /tmp after some days, as systemd-tmpfiles, then passes it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(handle)
+
+
 def supervise(settings: Settings, workers: int, listener: socket.socket) -> None:
     """Run ``workers`` workers behind a port until a signal.
 
     Raises the error of the first worker if it cannot start, and `KeyboardInterrupt` after Ctrl-C.
     """
-    with tempfile.TemporaryDirectory(prefix="florilege-", ignore_cleanup_errors=True) as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="florilege-", ignore_cleanup_errors=True) as folder,
+        _left_alone(folder),
+    ):
         group = WorkerGroup(Path(folder), workers, parent=os.getpid())
         group.create()
         supervisor = _Supervisor(settings, listener, group)

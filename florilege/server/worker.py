@@ -11,6 +11,7 @@ from functools import partial
 from fastapi import FastAPI
 
 from florilege.cores import share_cores
+from florilege.errors import FlorilegeError
 from florilege.processes.shared_state import count_together
 from florilege.processes.worker_group import WorkerGroup
 from florilege.server.app import create_app
@@ -97,8 +98,13 @@ class _WorkerServer(GracefulServer):
 def run_worker(settings: Settings, group: WorkerGroup, channel: socket.socket) -> None:
     """Open the bundle and answer until the supervisor ends or says so.
 
-    Raises what `create_app` raises.
+    Raises what `create_app` raises, and `FlorilegeError` if the folder of the group is gone.
     """
+    if not group.folder.exists():
+        raise FlorilegeError(
+            f"somebody has deleted {group.folder}, which the workers share: restart the server, "
+            "and set TMPDIR to a folder that nobody cleans up"
+        )
     os.setpgrp()  # Ctrl-C is for the supervisor, which tells all workers in order
     ignore_hangups()
     log_to_stderr(settings, worker=group.number + 1)

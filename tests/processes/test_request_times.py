@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import shutil
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -54,12 +55,18 @@ def test_files_stay_small(group: WorkerGroup, clock: Clock) -> None:
     assert path.stat().st_size < 8 * 64
 
 
-def test_clients_that_are_out_of_their_window_are_forgotten(group: WorkerGroup) -> None:
+def test_clients_that_are_out_of_their_window_are_forgotten(
+    group: WorkerGroup, clock: Clock
+) -> None:
     times = TimesInFolder(group, "key")
     times.add("old", parse("3/minute"))
     (old,) = (group.folder / "rates-key").iterdir()
-    os.utime(old, (0, 0))
+    clock.now += 59
     times.add("new", parse("3/minute"))
+    os.utime(old, (0, 0))  # whatever the clock of the day says
+    times.forget()
+    assert old.exists()
+    clock.now += 2
     times.forget()
     (left,) = (group.folder / "rates-key").iterdir()
     assert left != old
@@ -90,3 +97,6 @@ def test_a_folder_that_somebody_has_deleted_is_there_again_after_a_minute(
     assert [worker.add("a", rate).requests for worker in workers] == [1, 1]
     workers[0].forget()
     assert [worker.add("a", rate).requests for worker in workers] == [1, 2]
+    shutil.rmtree(group.folder)  # all that the workers share
+    workers[0].forget()
+    assert workers[0].add("a", rate).within_rate

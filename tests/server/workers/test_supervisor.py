@@ -1,6 +1,7 @@
 """When workers are replaced, told to load, and stopped; with workers that are no processes."""
 
 import pickle
+import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -185,6 +186,24 @@ def test_a_new_worker_with_another_bundle_lets_all_load_it(
     supervisor.keep_subprocess_alive()
     loads = [signal.SIGHUP] * (model != 7)
     assert first.signals == third.signals == loads
+
+
+def test_a_folder_that_somebody_deletes_stops_no_worker(
+    supervisor: _Supervisor, clock: Clock
+) -> None:
+    """One that dies is tried again, and what it has counted is gone."""
+    supervisor.init_processes()
+    shutil.rmtree(supervisor.group.folder)
+    second = Fake.made[1]
+    second.group.set("held_bytes", 5)
+    second.alive = False
+    clock.now += 61
+    supervisor.keep_subprocess_alive()
+    assert pickle.loads(pickle.dumps(second.group)) == second.group
+    assert second.group.get("held_bytes") == 0
+    supervisor.keep_subprocess_alive()
+    assert [worker.alive for worker in Fake.made] == [True, False, True, True]
+    assert Fake.made[-1].group.number == 1
 
 
 def test_workers_with_different_bundles_load_again_until_they_agree(

@@ -5,8 +5,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from florilege.errors import FlorilegeError
 from florilege.processes.worker_group import WorkerGroup
-from florilege.server.worker import _WorkerServer
+from florilege.server.settings import Settings
+from florilege.server.worker import _WorkerServer, run_worker
+
+
+def test_without_the_folder_of_the_group_a_worker_says_what_to_do(tmp_path: Path) -> None:
+    group, channel = WorkerGroup(tmp_path / "gone", 2), socket.socket()
+    with channel, pytest.raises(FlorilegeError, match=r"deleted .*gone.* restart the server"):
+        run_worker(Settings(bundle=tmp_path), group, channel)
 
 
 def test_a_connection_that_is_lost_on_the_way_is_not_counted_as_open(tmp_path: Path) -> None:
