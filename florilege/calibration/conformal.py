@@ -1,8 +1,10 @@
 """Split conformal prediction: thresholds that guarantee a coverage, for all classes or for each."""
 
+from bisect import bisect_right
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil, floor
 from numbers import Real
 from typing import NamedTuple
@@ -46,12 +48,8 @@ def conformal_rank(coverage: RealNumber, rows: int, *, candidates: int = 1) -> i
     rank = floor(misses * (rows + 1))
     if candidates == 1 or rank == 0:
         return rank
-    low, high = 0, rank  # the bound grows with the rank, and is met at 0
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = _largest_expected_miss(middle, rows, candidates) <= float(misses)
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return low
+    bound = partial(_largest_expected_miss, rows=rows, candidates=candidates)  # grows with the rank
+    return bisect_right(range(1, rank + 1), float(misses), key=bound)
 
 
 def _largest_expected_miss(rank: int, rows: int, candidates: int) -> float:
@@ -74,12 +72,16 @@ def _largest_expected_miss(rank: int, rows: int, candidates: int) -> float:
     """
     if candidates == 1:
         return rank / (rows + 1)
-    low, high = 0.0, 1.0
-    for _ in range(60):  # bisection for t, the 1 - 1/m quantile of B
-        middle = (low + high) / 2
-        above = at_most(rank - 1, rows, middle) * candidates > 1
-        low, high = (middle, high) if above else (low, middle)
-    return candidates * rank / (rows + 1) * at_most(rank, rows + 1, high)
+    quantile = border(lambda t: at_most(rank - 1, rows, t) * candidates > 1, 0.0, 1.0)  # 1 - 1/m
+    return candidates * rank / (rows + 1) * at_most(rank, rows + 1, quantile)
+
+
+def border(is_inside: Callable[[float], bool], inside: float, outside: float) -> float:
+    """The point between the two where ``is_inside`` becomes false, rounded outwards."""
+    for _ in range(60):  # halvings
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if is_inside(middle) else (inside, middle)
+    return outside
 
 
 def at_most(successes: int, rows: int, probability: float) -> float:

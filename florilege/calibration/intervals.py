@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from florilege.calibration.conformal import border
 from florilege.calibration.sets import Floats, Ints
 
 Z95 = 1.959963984540054
@@ -310,11 +311,7 @@ def least_coverage(hits: int, rows: int, *, delta: float = 0.1, candidates: int 
     if 2 * hits <= rows:
         return 0.0
     limit, misses = _critical_value(rows, level) / rows, (rows - hits) / rows
-    low, high = misses, 1.0
-    for _ in range(60):  # bisection, for the largest share of misses that fits
-        middle = (low + high) / 2
-        low, high = (middle, high) if _divergence(misses, middle) <= limit else (low, middle)
-    return 1.0 - high
+    return 1.0 - border(lambda share: _divergence(misses, share) <= limit, misses, 1.0)
 
 
 def largest_fall(rows: int, delta: float) -> float:
@@ -337,12 +334,11 @@ def largest_fall(rows: int, delta: float) -> float:
         >>> round(largest_fall(10_000, 0.01), 4)
         0.0185
     """
-    low, high = 0.5, 10.0  # the bound falls between them
-    for _ in range(60):
-        y = (low + high) / 2
-        exceeded = 4 * sqrt(pi / 2) * y * exp(-2 * y * y) + exp(2.36 * y - 4 * y * y) > delta
-        low, high = (y, high) if exceeded else (low, y)
-    return high / sqrt(rows)
+
+    def exceeds(y: float) -> bool:
+        return 4 * sqrt(pi / 2) * y * exp(-2 * y * y) + exp(2.36 * y - 4 * y * y) > delta
+
+    return border(exceeds, 0.5, 10.0) / sqrt(rows)  # the bound falls between them
 
 
 def _divergence(share: float, other: float) -> float:

@@ -7,14 +7,14 @@ its hit rate can be shown, but its intervals are meaningless.
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import inf, lgamma, log, log1p
 from pathlib import Path
 from typing import Any
 
-from florilege.calibration.conformal import binomial
+from florilege.calibration.conformal import at_most, border
 from florilege.calibration.rules import usual_guarantee
 from florilege.errors import DataError
 from florilege.feedback_store import open_feedback
@@ -148,24 +148,16 @@ def _anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
         likelihood = (hits * log(p) if hits else 0.0) + (misses * of_misses if misses else 0.0)
         return likelihood > limit
 
-    return _border(is_inside, hits / rows, 0.0), _border(is_inside, hits / rows, 1.0)
-
-
-def _border(is_inside: Callable[[float], bool], inside: float, outside: float) -> float:
-    """The point between the two where ``is_inside`` becomes false, rounded outwards."""
-    for _ in range(60):  # halvings
-        middle = (inside + outside) / 2
-        inside, outside = (middle, outside) if is_inside(middle) else (inside, middle)
-    return outside
+    return border(is_inside, hits / rows, 0.0), border(is_inside, hits / rows, 1.0)
 
 
 def _upper(hits: int, rows: int, tail: float) -> float:
     """The probability of a hit at which ``hits`` or fewer have a probability of ``tail``."""
 
     def is_inside(p: float) -> bool:  # the middle of p and 1 may be rounded to 1
-        return p < 1 and float(binomial(rows, p)[: hits + 1].sum()) > tail
+        return p < 1 and at_most(hits, rows, p) > tail
 
-    return _border(is_inside, hits / rows, 1.0)
+    return border(is_inside, hits / rows, 1.0)
 
 
 def _read(path: Path) -> tuple[Sequence[Row], int]:
