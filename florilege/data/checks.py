@@ -8,13 +8,13 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, compress
+from itertools import combinations
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from florilege.cores import in_order
-from florilege.data.copies import WORDS, Hashes, close_rows, copies_of, fingerprint, look_at
+from florilege.data.copies import WORDS, Hashes, Picture, fingerprint, look_at, same_photos
 from florilege.data.options import noise_groups, parse_options, with_options
 from florilege.data.records import SPLITS, Listing, Records, sort_ids
 from florilege.data.sources import list_whole
@@ -224,13 +224,15 @@ def _near_copies(
         np.array([picture.words for picture in part], dtype=np.uint64).reshape(-1, WORDS)
         for part in (ours, others)
     )
-    for place, near in close_rows(words, other_words):
-        other = others[place]
-        rows = [row for row in near.tolist() if ours[row].sha256 != other.sha256]
-        if rows:
-            picture = look_at(listing.splits[other.split].read(other.row))
-            copies = copies_of(picture, words[rows]).tolist()
-            yield from ((ours[row], other) for row in compress(rows, copies))
+
+    def look(row: int) -> Picture:
+        return look_at(listing.splits[others[row].split].read(others[row].row))
+
+    def are_other_bytes(one: int, other: int) -> bool:
+        return ours[one].sha256 != others[other].sha256
+
+    pairs = same_photos(words, other_words, look, are_other_bytes)
+    return ((ours[one], others[other]) for one, other in pairs)
 
 
 def _observations_across_splits(listing: Listing) -> Iterator[Finding]:

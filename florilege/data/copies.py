@@ -7,7 +7,8 @@ are at hand, is scaled and shifted until its own signs fit best: that is what a 
 alone, without strengths, make details count as much as the large areas in which photos agree.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any, Final
 
@@ -121,7 +122,7 @@ def fingerprint(picture: Picture) -> Hashes:
     return np.append(np.uint64(_visual_hash(picture)), _signs(_grey_of(picture), _AS_IT_IS)[0])
 
 
-def copies_of(picture: Picture, fingerprints: Hashes) -> NDArray[np.bool_]:
+def _copies_of(picture: Picture, fingerprints: Hashes) -> NDArray[np.bool_]:
     """Which photos a picture shows, by their fingerprints, ``(photos, WORDS)``; ``(photos,)``."""
     bits = np.bitwise_count(fingerprints[:, 0] ^ np.uint64(_visual_hash(picture)))
     grey = _grey_of(picture)
@@ -136,7 +137,7 @@ def copies_of(picture: Picture, fingerprints: Hashes) -> NDArray[np.bool_]:
 
 def _is_copy(picture: Picture, fingerprints: Hashes) -> bool:
     """Whether a picture shows any photo of which a fingerprint is known, ``(photos, WORDS)``."""
-    return bool(copies_of(picture, fingerprints).any())
+    return bool(_copies_of(picture, fingerprints).any())
 
 
 def count_copies(
@@ -171,7 +172,7 @@ def _signs(grey: NDArray[np.float64], layers: NDArray[np.float64]) -> Hashes:
     return np.concatenate(words)
 
 
-def close_rows(ours: Hashes, others: Hashes) -> Iterator[tuple[int, NDArray[np.intp]]]:
+def _close_rows(ours: Hashes, others: Hashes) -> Iterator[tuple[int, NDArray[np.intp]]]:
     """Each row of ``others`` with the rows of ``ours`` that may show the same photo, if any.
 
     Both are fingerprints, ``(photos, WORDS)``.
@@ -182,6 +183,23 @@ def close_rows(ours: Hashes, others: Hashes) -> Iterator[tuple[int, NDArray[np.i
         near = np.bitwise_count(block ^ ours[:, 0]) <= _MOST_BITS
         for place in np.flatnonzero(near.any(axis=1)).tolist():
             yield start + place, np.flatnonzero(near[place])
+
+
+def same_photos(
+    ours: Hashes,
+    others: Hashes,
+    look: Callable[[int], Picture],
+    matters: Callable[[int, int], bool],
+) -> Iterator[tuple[int, int]]:
+    """Pairs of rows, of ``ours`` and ``others``, that show the same photo, where that matters.
+
+    Both are fingerprints, ``(photos, WORDS)``; ``look`` gives the picture of a row of ``others``.
+    """
+    for other, near in _close_rows(ours, others):
+        rows = [row for row in near.tolist() if matters(row, other)]
+        if rows:
+            copies = _copies_of(look(other), ours[rows]).tolist()
+            yield from ((row, other) for row in compress(rows, copies))
 
 
 def joined_groups(groups: Sequence[str], paths: Sequence[Path]) -> list[str]:
@@ -198,17 +216,15 @@ def joined_groups(groups: Sequence[str], paths: Sequence[Path]) -> list[str]:
             group = first_of[group]
         return group
 
+    def may_join(one: int, other: int) -> bool:
+        return one < other and first(groups[rows[one]]) != first(groups[rows[other]])
+
     rows, words = _fingerprints(paths)
-    for place, near in close_rows(words, words):
-        group = groups[rows[place]]
-        apart = [one for one in near[near < place] if first(groups[rows[one]]) != first(group)]
-        if apart:
-            copies = copies_of(_look_at(paths[rows[place]]), words[apart])
-            for one in np.array(apart)[copies]:
-                joined, joining = sorted(
-                    (first(groups[rows[one]]), first(group)), key=number_of.__getitem__
-                )
-                first_of[joining] = joined
+    for pair in same_photos(words, words, lambda row: _look_at(paths[rows[row]]), may_join):
+        joined, joining = sorted(
+            (first(groups[rows[row]]) for row in pair), key=number_of.__getitem__
+        )
+        first_of[joining] = joined
     return [first(group) for group in groups]
 
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from florilege.data.checks import check
-from florilege.data.copies import _MOST_BITS, WORDS, close_rows
+from florilege.data.copies import _MOST_BITS, WORDS, _close_rows
 
 SIDE = 240
 
@@ -66,7 +66,7 @@ def test_close_rows_are_those_of_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -
             ]
         )
     }
-    assert {place: near.tolist() for place, near in close_rows(ours, others)} == expected
+    assert {place: near.tolist() for place, near in _close_rows(ours, others)} == expected
     assert expected[2] == [1, 4]
     assert 9 not in expected.get(3, [])
 
