@@ -11,11 +11,7 @@ from florilege.calibration.drift import Monitor, expected_of
 from florilege.calibration.monitoring.audit import _audit
 from florilege.calibration.monitoring.recalibration import Traffic
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.rejection import (
-    fit_rejection,
-    generalised_entropy,
-    unseen_threshold,
-)
+from florilege.calibration.rejection import RejectionRule, generalised_entropy, unseen_threshold
 from florilege.calibration.scores import logsumexp
 from florilege.calibration.view import PLAIN
 
@@ -86,7 +82,7 @@ def strangers(columns: Floats, random: np.random.Generator, photos: int) -> Figu
     share, rows = 0.01, random.integers(len(columns), size=photos)
     most = (int(share * photos) + 1) / (photos + 1)
     for name, used in (("logits", columns[:, 2:]), ("features", columns)):
-        rule = fit_rejection(
+        rule = RejectionRule.fit(
             share, used[rows], head="linear", score_kind="softmax", reference_sha256="0"
         )
         values = used[:, 0]

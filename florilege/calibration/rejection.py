@@ -42,6 +42,27 @@ class UnseenThreshold:
     threshold: float
     known_share: float
 
+    @classmethod
+    def fit(
+        cls,
+        nearest_of_others: Floats,
+        nearest: Floats,
+        labels: ArrayLike,
+        coverages: Iterable[float],
+    ) -> tuple["UnseenThreshold", ...]:
+        """The thresholds of "none of these" that the number of classes allows.
+
+        The cosines have shape ``(rows,)``: to the nearest training photo of another class, and of
+        any.
+        """
+        unseen = list[UnseenThreshold]()
+        for coverage in coverages:
+            limit = unseen_threshold(nearest_of_others, labels, coverage)
+            if limit is not None:
+                share = float((nearest <= limit).mean())
+                unseen.append(cls(coverage=coverage, threshold=limit, known_share=share))
+        return tuple(unseen)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RejectionRule:
@@ -91,6 +112,41 @@ class RejectionRule:
         lengths = (len(self.centres), len(self.scales))
         if lengths != (parts, parts) or any(scale <= 0 for scale in self.scales):
             raise ValueError(f"{self.method} needs {parts} centres and {parts} scales above 0")
+
+    @classmethod
+    def fit(
+        cls,
+        share: float,
+        familiarity: Floats,
+        *,
+        head: str,
+        score_kind: ScoreKind,
+        reference_sha256: str | None = None,
+        unseen: tuple[UnseenThreshold, ...] = (),
+    ) -> "RejectionRule":
+        """Fit the rule that makes ``share`` of the calibration photos suspect.
+
+        ``familiarity`` has shape ``(rows, columns)``: one column from logits alone, or those of
+        :func:`parts`.
+        """
+        rejection = partial(
+            cls, share=share, rows=len(familiarity), head=head, score_kind=score_kind
+        )
+        threshold = suspect_threshold(familiarity[:, -1], share)
+        by_logits = rejection(method=LOGITS_METHOD, threshold=threshold)
+        if familiarity.shape[1] == 1:
+            return by_logits
+        centres, scales = familiarity.mean(axis=0), familiarity.std(axis=0)
+        scales = np.where(scales > 1e-9 * np.abs(centres), scales, 1.0)  # 1 for a constant part
+        return rejection(
+            method=_COMBINED,
+            threshold=suspect_threshold(_combined(familiarity, centres, scales), share),
+            centres=tuple(centres.tolist()),
+            scales=tuple(scales.tolist()),
+            reference_sha256=reference_sha256,
+            by_logits=by_logits,
+            unseen=unseen,
+        )
 
     @property
     def from_logits(self) -> "RejectionRule | None":
@@ -246,53 +302,3 @@ def unseen_threshold(familiarity: ArrayLike, labels: ArrayLike, coverage: float)
     order = np.argsort(values, kind="stable")
     place = int(np.searchsorted(np.cumsum(weights[order]), coverage - _ROUNDING))
     return None if place == values.size else float(values[order[place]])
-
-
-def fit_unseen(
-    nearest_of_others: Floats, nearest: Floats, labels: ArrayLike, coverages: Iterable[float]
-) -> tuple[UnseenThreshold, ...]:
-    """The thresholds of "none of these" that the number of classes allows.
-
-    The cosines have shape ``(rows,)``: to the nearest training photo of another class, and of any.
-    """
-    unseen = list[UnseenThreshold]()
-    for coverage in coverages:
-        limit = unseen_threshold(nearest_of_others, labels, coverage)
-        if limit is not None:
-            share = float((nearest <= limit).mean())
-            unseen.append(UnseenThreshold(coverage=coverage, threshold=limit, known_share=share))
-    return tuple(unseen)
-
-
-def fit_rejection(
-    share: float,
-    familiarity: Floats,
-    *,
-    head: str,
-    score_kind: ScoreKind,
-    reference_sha256: str | None = None,
-    unseen: tuple[UnseenThreshold, ...] = (),
-) -> RejectionRule:
-    """Fit the rule that makes ``share`` of the calibration photos suspect.
-
-    ``familiarity`` has shape ``(rows, columns)``: one column from logits alone, or those of
-    :func:`parts`.
-    """
-    rejection = partial(
-        RejectionRule, share=share, rows=len(familiarity), head=head, score_kind=score_kind
-    )
-    threshold = suspect_threshold(familiarity[:, -1], share)
-    by_logits = rejection(method=LOGITS_METHOD, threshold=threshold)
-    if familiarity.shape[1] == 1:
-        return by_logits
-    centres, scales = familiarity.mean(axis=0), familiarity.std(axis=0)
-    scales = np.where(scales > 1e-9 * np.abs(centres), scales, 1.0)  # 1 for a constant part
-    return rejection(
-        method=_COMBINED,
-        threshold=suspect_threshold(_combined(familiarity, centres, scales), share),
-        centres=tuple(centres.tolist()),
-        scales=tuple(scales.tolist()),
-        reference_sha256=reference_sha256,
-        by_logits=by_logits,
-        unseen=unseen,
-    )

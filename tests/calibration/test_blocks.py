@@ -15,7 +15,7 @@ from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.reference import Reference
-from florilege.calibration.rejection import fit_unseen
+from florilege.calibration.rejection import UnseenThreshold
 from florilege.calibration.settings import CalibrationPlan
 from florilege.models.session import FEATURES
 from tests.calibration.estimates import UNMET
@@ -82,7 +82,7 @@ def test_unseen_classes_are_calibrated_on_photos_compared_with_other_classes() -
     assert of_others is not None
     assert (of_others < nearest).any()
     assert record.rejection is not None
-    expected = fit_unseen(of_others, nearest, scoring.labels, record.asked_coverage)
+    expected = UnseenThreshold.fit(of_others, nearest, scoring.labels, record.asked_coverage)
     assert record.rejection.unseen == expected
     assert len(expected) == 2
     scoring.close()

@@ -14,8 +14,6 @@ from florilege.calibration.rejection import (
     ENTROPY_CLASSES,
     RejectionRule,
     UnseenThreshold,
-    fit_rejection,
-    fit_unseen,
     generalised_entropy,
     parts,
     suspect_threshold,
@@ -62,7 +60,7 @@ REFERENCE = Reference.of(RANDOM.normal(1, 1, (50, 8)))
 
 def fitted(*, share: float = 0.1, rows: slice = slice(None)) -> RejectionRule:
     result = parts(LOGITS[rows], "softmax", FEATURES[rows], REFERENCE)
-    return fit_rejection(
+    return RejectionRule.fit(
         share, result, head="h", score_kind="softmax", reference_sha256=REFERENCE.sha256
     )
 
@@ -113,7 +111,7 @@ def test_where_only_logits_are_at_hand_they_have_a_threshold_of_their_own() -> N
 
 def test_a_part_that_never_changes_says_nothing() -> None:
     result = np.stack([np.full(20, 0.7), np.arange(20.0), -(np.arange(20.0) ** 2)], axis=1)
-    judge = fit_rejection(0.1, result, head="h", score_kind="softmax")
+    judge = RejectionRule.fit(0.1, result, head="h", score_kind="softmax")
     assert judge.scales[0] == 1.0
     assert np.isfinite(judge.threshold)
 
@@ -123,7 +121,7 @@ def test_combined_keeps_its_promise_up_to_what_vanishes_with_the_photos(share: f
     random, rows, rates = np.random.default_rng(11), 200, []
     for _ in range(1000):
         result = random.standard_t(4, (rows + 200, 3)) @ [[1, 0.5, 0], [0, 1, 0.3], [0.2, 0, 4]]
-        judge = fit_rejection(share, result[:rows], head="h", score_kind="softmax")
+        judge = RejectionRule.fit(share, result[:rows], head="h", score_kind="softmax")
         fresh = ((result[rows:] - judge.centres) / judge.scales).sum(axis=1)
         rates.append((fresh < judge.threshold).mean())
     error = np.std(rates) / np.sqrt(len(rates))
@@ -168,7 +166,7 @@ def test_the_least_familiar_photo_decides_on_none_of_these_at_the_coverage_asked
 
 def test_thresholds_of_unseen_classes_are_those_that_the_classes_allow() -> None:
     values, labels = np.arange(20.0), np.arange(20) // 2
-    (threshold,) = fit_unseen(values, values + 5, labels, (0.9, 0.95))
+    (threshold,) = UnseenThreshold.fit(values, values + 5, labels, (0.9, 0.95))
     assert threshold == UnseenThreshold(coverage=0.9, threshold=19.0, known_share=0.75)
 
 

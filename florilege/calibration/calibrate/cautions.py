@@ -1,6 +1,6 @@
 """Warnings about a calibration, one sentence each."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -20,17 +20,26 @@ def cautions(record: CalibrationRecord, *, brief: bool = False) -> list[str]:
 
     With ``brief`` one sentence says which of the rules that nobody asked for need more photos.
     """
-    lists = (caution for region in record.lists for caution in _list_cautions(region))
-    scarce = _scarcities(record)
-    general = (
+    scarce = {
+        "coverage": _coverage_scarcity(record),
+        "guarantee": _guarantee_scarcity(record),
+        "class_coverage": _class_scarcity(record),
+    }
+    sentences = [sentence for sentence in scarce.values() if sentence]
+    if brief and sentences:
+        rules = ", ".join(rule for rule, sentence in scarce.items() if sentence)
+        remedy = "`florilege calibrate` by itself says how many"
+        sentences = [f"other rules need more photos ({rules}): {remedy}"]
+    return [
         *_photo_cautions(record),
         *_number_cautions(record),
-        *([_scarce_rules(scarce)] if brief and scarce else scarce.values()),
+        *sentences,
         *_noise_cautions(record),
         *_size_cautions(record),
         *_class_cautions(record),
-    )
-    return [*general, *lists, *_place_cautions(record.place_prior)]
+        *(caution for region in record.lists for caution in _list_cautions(region)),
+        *_place_cautions(record.place_prior),
+    ]
 
 
 _REASONS: Mapping[Reason, str] = {
@@ -63,37 +72,15 @@ def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
 
 
 def _number_cautions(record: CalibrationRecord) -> Iterator[str]:
-    """Warnings about too few photos."""
-    if _observations(record) < FEW_ROWS:
+    """Warnings about too few photos; those of one observation count as about one."""
+    if (record.measured.observations or record.measured.rows) < FEW_ROWS:
         coarse = "thresholds and intervals are coarse"
         yield f"only {_counted(record)}: {coarse}, {FEW_ROWS:,} or more are better"
 
 
-def _observations(record: CalibrationRecord) -> int:
-    """Photos of one observation count as about one."""
-    return record.measured.observations or record.measured.rows
-
-
 def _counted(record: CalibrationRecord) -> str:
-    count = _observations(record)
-    return f"{count} photos" if count == record.measured.rows else f"{count} plants"
-
-
-def _scarcities(record: CalibrationRecord) -> dict[str, str]:
-    """For each kind of rule that has too few photos, what follows."""
-    cautions_of = {
-        "coverage": _coverage_scarcity(record),
-        "guarantee": _guarantee_scarcity(record),
-        "class_coverage": _class_scarcity(record),
-    }
-    return {rule: caution for rule, caution in cautions_of.items() if caution}
-
-
-def _scarce_rules(rules: Iterable[str]) -> str:
-    return (
-        f"other rules need more photos ({', '.join(rules)}): `florilege calibrate` by itself says "
-        "how many"
-    )
+    plants, rows = record.measured.observations, record.measured.rows
+    return f"{rows} photos" if plants in (None, rows) else f"{plants} plants"
 
 
 def _coverage_scarcity(record: CalibrationRecord) -> str | None:
@@ -103,7 +90,7 @@ def _coverage_scarcity(record: CalibrationRecord) -> str | None:
         if record.point(PLAIN, Setting.of("coverage", level)).lambda_val == 0
     ]
     verb = "needs" if len(levels) == 1 else "need"
-    sentence = f"coverage {_and(levels)} {verb} more than {_counted(record)}"
+    sentence = f"coverage {' and '.join(levels)} {verb} more than {_counted(record)}"
     return f"{sentence}: every set holds every class" if levels else None
 
 
@@ -136,22 +123,18 @@ def _size_cautions(record: CalibrationRecord) -> Iterator[str]:
 
 
 def _guarantee_scarcity(record: CalibrationRecord) -> str | None:
-    short = _and([*_short_guarantees(record)])
-    best = "those sets hold at most the best class"
-    remedy = "calibrate on more photos, or with a smaller --max-size"
-    return f"too few photos for {short}: {best}; {remedy}" if short else None
-
-
-def _short_guarantees(record: CalibrationRecord) -> Iterator[str]:
-    """The guarantees that hold only with the smallest sets, each with its K."""
+    """Whether guarantees hold only with the smallest sets."""
+    short = list[str]()
     for guarantee in [guarantee for rule, guarantee in record.promises if rule == "average_k"]:
         values = record.values("average_k", guarantee)
         points = [record.point(PLAIN, Setting.of("average_k", k, guarantee)) for k in values]
         ks = [
             f"{point.k:g}" for point in points if point.row.size <= point.min_size < point.row.value
         ]
-        if ks:
-            yield f"guarantee={guarantee} at K = {', '.join(ks)}"
+        short += [f"guarantee={guarantee} at K = {', '.join(ks)}"] if ks else []
+    best = "those sets hold at most the best class"
+    remedy = "calibrate on more photos, or with a smaller --max-size"
+    return f"too few photos for {' and '.join(short)}: {best}; {remedy}" if short else None
 
 
 def _class_scarcity(record: CalibrationRecord) -> str | None:
@@ -161,7 +144,7 @@ def _class_scarcity(record: CalibrationRecord) -> str | None:
         if rare := int((np.asarray(thresholds) <= 0).sum()):
             needed = f"the {fewest_rows(level)} photos that {level:g} needs"
             everywhere.append(f"{rare:,} have fewer than {needed}")
-    sentence = f"class_coverage: of {record.classes:,} classes, {_and(everywhere)}"
+    sentence = f"class_coverage: of {record.classes:,} classes, {' and '.join(everywhere)}"
     remedy = "and are in every set; choose a --macro-weight below 1"
     return f"{sentence}, {remedy}" if everywhere else None
 
@@ -172,10 +155,6 @@ def _class_cautions(record: CalibrationRecord) -> Iterator[str]:
     if classes_seen is not None and classes_seen < record.classes:
         absent = record.classes - classes_seen
         yield f"{absent} of {record.classes} classes have no photo in this split"
-
-
-def _and(parts: Sequence[str]) -> str:
-    return " and ".join(parts)
 
 
 def _list_cautions(region: CalibratedList) -> Iterator[str]:

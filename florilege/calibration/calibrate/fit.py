@@ -37,7 +37,6 @@ from florilege.calibration.scores import EXPONENTS, Fusion
 from florilege.calibration.sets import Bools, Floats, Ints, largest_set
 from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import PLAIN, Scoring, View
-from florilege.models.regions import RegionList
 from florilege.terminal import Advance, progress
 
 SIZE_TOLERANCE = 1.05
@@ -105,7 +104,15 @@ def fit_record(
         distribution=distribution,
         rejection=rejection,
         shots=() if class_counts is None else _shots(single, plan, photos),
-        lists=tuple(_calibrated_list(region, photos.labels) for region in plan.lists),
+        lists=tuple(
+            CalibratedList(
+                name=region.name,
+                classes=region.classes,
+                rows=int(np.isin(photos.labels, region.classes).sum()),
+                classes_seen=np.intersect1d(photos.labels, region.classes).size,
+            )
+            for region in plan.lists
+        ),
         tables=(*tables, *choice.others),
         place_prior=choice.place,
     ).with_id()
@@ -333,13 +340,4 @@ def _shots(
             plan.classes, single.table.scoring.score_kind, counts.lambda_val or 0.0
         ),
         observations=photos.observations,
-    )
-
-
-def _calibrated_list(region: RegionList, labels: Ints) -> CalibratedList:
-    return CalibratedList(
-        name=region.name,
-        classes=region.classes,
-        rows=int(np.isin(labels, region.classes).sum()),
-        classes_seen=np.intersect1d(labels, region.classes).size,
     )

@@ -15,13 +15,7 @@ from florilege.calibration.calibrate.score_sources import LabelledPhotos
 from florilege.calibration.photo_groups import FEWEST_TO_SPLIT, choosing_rows
 from florilege.calibration.record.record_file import PROVENANCE, parse_file
 from florilege.calibration.reference import Reference
-from florilege.calibration.rejection import (
-    RejectionRule,
-    UnseenThreshold,
-    fit_rejection,
-    fit_unseen,
-    parts,
-)
+from florilege.calibration.rejection import RejectionRule, UnseenThreshold, parts
 from florilege.calibration.scores import Distribution, DistributionOf
 from florilege.calibration.sets import Bools, Floats
 from florilege.calibration.settings import CalibrationPlan
@@ -207,7 +201,7 @@ def fit_familiarity(
     values, unseen = np.concatenate(familiarity), tuple[UnseenThreshold, ...]()
     if of_others:
         nearest = np.concatenate(of_others)
-        unseen = fit_unseen(nearest, values[:, 0], photos.labels, plan.coverages)
+        unseen = UnseenThreshold.fit(nearest, values[:, 0], photos.labels, plan.coverages)
     sha256 = None if reference is None else reference.sha256
-    rule = partial(fit_rejection, plan.suspect_share, values, reference_sha256=sha256)
+    rule = partial(RejectionRule.fit, plan.suspect_share, values, reference_sha256=sha256)
     return distribution.result(), rule(head=scoring.head, score_kind=kind, unseen=unseen)

@@ -10,11 +10,7 @@ from numpy.typing import NDArray
 from florilege.calibration.monitoring.recalibration import FEWEST_REQUESTS, Traffic
 from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.rejection import (
-    RejectionRule,
-    fit_rejection,
-    generalised_entropy,
-)
+from florilege.calibration.rejection import RejectionRule, generalised_entropy
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
 from florilege.calibration.view import PLAIN
@@ -76,7 +72,7 @@ def test_photos_of_something_else_move_the_threshold_unless_a_judge_leaves_them_
 ) -> None:
     ours, strange = photos(4, 3000)[0], 0.05 * photos(5, 600)[0]  # hardly like any species
     validation = generalised_entropy(photos(6, 2000)[0], "softmax")[:, np.newaxis]
-    judge = fit_rejection(0.01, validation, head=record.head, score_kind="softmax")
+    judge = RejectionRule.fit(0.01, validation, head=record.head, score_kind="softmax")
     mixed = np.concatenate([ours, strange])
     clean, fooled, guarded = (
         traffic_of(logits, record, rule).thresholds(ks=[3])
@@ -92,7 +88,7 @@ def test_photos_of_something_else_move_the_threshold_unless_a_judge_leaves_them_
 def test_a_photo_just_as_familiar_as_the_limit_is_used(record: CalibrationRecord) -> None:
     logits, _ = photos(6, 700)
     least = generalised_entropy(logits, "softmax")[:, np.newaxis]
-    judge = fit_rejection(0.0, least, head=record.head, score_kind="softmax")
+    judge = RejectionRule.fit(0.0, least, head=record.head, score_kind="softmax")
     assert traffic_of(logits, record, judge).count() == (700, 0)
 
 
