@@ -12,7 +12,7 @@ from florilege.hooks import routers
 from florilege.processes.worker_group import Tally, WorkerGroup
 from florilege.server.bounds import PixelBudget
 from florilege.server.engine import Engine
-from florilege.server.feedback import open_feedback_service
+from florilege.server.feedback import Feedback
 from florilege.server.http.api_keys import ApiKeys, RateCounter
 from florilege.server.http.cached_responses import BundleInfo, page_router
 from florilege.server.http.middleware import HANDLED, RequestMiddleware, open_traces, send_problem
@@ -35,7 +35,7 @@ def create_app(settings: Settings, group: WorkerGroup | None = None) -> FastAPI:
     keys = None if settings.keys_file is None else ApiKeys(settings.keys_file, group)
     budget = PixelBudget(settings.max_decoding_pixels, group)
     pipeline, metrics, traces = pipeline_of(settings, budget), Metrics(group), open_traces()
-    feedback = open_feedback_service(settings, metrics, group)
+    feedback = Feedback.open(settings, metrics, group)
     engine = Engine(pipeline, settings, metrics, group)
 
     @asynccontextmanager

@@ -130,6 +130,21 @@ class Feedback:
         self._peers = None if group is None else Peers(group, self._recall)
         self._counted, self._photos_counted = metrics.feedback, metrics.feedback_photos
 
+    @classmethod
+    def open(
+        cls, settings: Settings, metrics: Metrics, group: WorkerGroup | None = None
+    ) -> "Feedback | None":
+        """Open the feedback store; None without one."""
+        if settings.feedback_store is None:
+            return None
+        folder = writable_folder(settings.feedback_store, "--feedback-store")
+        try:
+            store = FeedbackStore(folder, max_bytes=settings.feedback_max_bytes)
+        except (OSError, sqlite3.Error) as error:
+            problem = f"{folder / FILE} cannot be opened: {error}"
+            raise UsageError(f"--feedback-store: {problem}") from error
+        return cls(store, settings, metrics, group)
+
     def remember(self, outcome: Outcome, photos: Sequence[bytes], key: str | None) -> None:
         """Remember an answer to a key, and hold its photos if people can consent to keep them."""
         answer = outcome.answer
@@ -288,17 +303,3 @@ class Feedback:
 
 def _receipt(row: Row) -> FeedbackReceipt:
     return FeedbackReceipt(request_id=row["answer_id"], in_set=row["in_set"], photos=row["photos"])
-
-
-def open_feedback_service(
-    settings: Settings, metrics: Metrics, group: WorkerGroup | None = None
-) -> Feedback | None:
-    """Open the feedback store; None without one."""
-    if settings.feedback_store is None:
-        return None
-    folder = writable_folder(settings.feedback_store, "--feedback-store")
-    try:
-        store = FeedbackStore(folder, max_bytes=settings.feedback_max_bytes)
-    except (OSError, sqlite3.Error) as error:
-        raise UsageError(f"--feedback-store: {folder / FILE} cannot be opened: {error}") from error
-    return Feedback(store, settings, metrics, group)

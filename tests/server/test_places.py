@@ -85,6 +85,12 @@ def test_each_result_says_whether_it_was_recorded_there(client: TestClient) -> N
         assert len(answer["results"]) == len(IDS)  # nothing is left out
     plain = identify(client, VIOLET, include="scores")
     assert {r["in_range"] for r in plain["results"]} == {None}
+    only = ",".join([IDS[-2], IDS[-1]])  # their places in the answer are not those in the model
+    answer = identify(client, VIOLET, include="scores", region="north", month=1, only=only)
+    assert {r["class_id"]: r["in_range"] for r in answer["results"]} == {
+        IDS[-2]: True,
+        IDS[-1]: None,
+    }
 
 
 def test_a_region_alone_has_its_own_thresholds_or_says_that_it_has_none(

@@ -30,7 +30,7 @@ from florilege.plugins.devices.device_bundle import device_bundle, device_pack, 
 from florilege.server.answers.answer import judge
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
-from florilege.server.http.model_card import model_card
+from florilege.server.http.model_card import ModelCard
 from florilege.server.settings import Settings
 
 
@@ -237,7 +237,7 @@ def _card(pipeline: Pipeline) -> dict[str, Any]:
         max_body_bytes=_MOST_PHOTO_BYTES,
         upload_deadline_s=_DOWNLOAD_DEADLINE_S,
     )
-    card = model_card(pipeline, settings).model_dump(mode="json", by_alias=True)
+    card = ModelCard.of_pipeline(pipeline, settings).model_dump(mode="json", by_alias=True)
     return {**card, "provider": "onnxruntime-web"}
 
 

@@ -16,7 +16,7 @@ from fastapi.responses import StreamingResponse
 from florilege.page_files import SERVICE_WORKER, page_files, service_worker
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.bounds import BoundedThread, RecentItems
-from florilege.server.http.model_card import ModelCard, model_card
+from florilege.server.http.model_card import ModelCard
 from florilege.server.settings import Settings
 
 LEAST_BYTES: Final = 1_000  # a shorter text fits one packet anyway
@@ -124,7 +124,7 @@ class BundleInfo:
     """All cached responses of one bundle; ``thumbnails`` are pictures by class id."""
 
     def __init__(self, pipeline: Pipeline, settings: Settings) -> None:
-        card = model_card(pipeline, settings)
+        card = ModelCard.of_pipeline(pipeline, settings)
         self.card = _json(card)
         self.short_card = _json(card.model_copy(update={"rules": []}))
         self.classes = pipeline.taxa

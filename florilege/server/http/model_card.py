@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import get_args
+from typing import Self, get_args
 
 from pydantic import Field
 
@@ -152,41 +152,37 @@ class ModelCard(ResponseModel):
     )
     limits: Limits
 
-
-def model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
-    """What `/v1/model` returns."""
-    bundle, record, lists = pipeline.bundle, pipeline.record, sorted(pipeline.lists.by_name.items())
-    calibrated_lists = {
-        name: restriction.calibrated_as for name, restriction in lists if restriction.calibrated_as
-    }
-    return ModelCard.of(
-        record,
-        model=pipeline.model,
-        created=bundle.manifest.created,
-        classes=len(bundle.classes),
-        image_size=bundle.preprocess.image_size,
-        provider=pipeline.session.provider,
-        default_rule="average_k",
-        rules=[
-            _rule(record, rule, settings.max_images, calibrated_lists)
-            for rule in get_args(RuleName)
-            if rule in record.rules
-        ],
-        lists=[
-            OfferedList(
-                name=name,
-                classes=len(restriction.infos),
-                calibrated=bool(restriction.calibrated_as),
-            )
-            for name, restriction in lists
-        ],
-        places=_places(pipeline),
-        languages=sorted({language for item in bundle.classes for language in item.common_names}),
-        feedback=settings.feedback_store is not None,
-        feedback_photos=settings.feedback_photos,
-        feedback_licence=settings.feedback_licence if settings.feedback_photos else None,
-        limits=Limits.of(settings, media_types=list(ACCEPTED)),
-    )
+    @classmethod
+    def of_pipeline(cls, pipeline: Pipeline, settings: Settings) -> Self:
+        """What `/v1/model` returns."""
+        bundle, record = pipeline.bundle, pipeline.record
+        lists = sorted(pipeline.lists.by_name.items())
+        names = {name: listed.calibrated_as for name, listed in lists if listed.calibrated_as}
+        languages = {language for item in bundle.classes for language in item.common_names}
+        return cls.of(
+            record,
+            model=pipeline.model,
+            created=bundle.manifest.created,
+            classes=len(bundle.classes),
+            image_size=bundle.preprocess.image_size,
+            provider=pipeline.session.provider,
+            default_rule="average_k",
+            rules=[
+                _rule(record, rule, settings.max_images, names)
+                for rule in get_args(RuleName)
+                if rule in record.rules
+            ],
+            lists=[
+                OfferedList(name=name, classes=len(listed.infos), calibrated=name in names)
+                for name, listed in lists
+            ],
+            places=_places(pipeline),
+            languages=sorted(languages),
+            feedback=settings.feedback_store is not None,
+            feedback_photos=settings.feedback_photos,
+            feedback_licence=settings.feedback_licence if settings.feedback_photos else None,
+            limits=Limits.of(settings, media_types=list(ACCEPTED)),
+        )
 
 
 def _places(pipeline: Pipeline) -> PlacesInfo | None:

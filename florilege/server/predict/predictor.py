@@ -17,7 +17,7 @@ from florilege.models.session import Outputs
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.plan import Plan
 from florilege.server.answers.query import IdentifyQuery, Include
-from florilege.server.http.model_card import ModelCard, Point, RuleInfo, model_card
+from florilege.server.http.model_card import ModelCard, Point, RuleInfo
 from florilege.server.predict.photo_answer import (
     Photo,
     PhotoAnswer,
@@ -226,8 +226,7 @@ class Predictor:
 
         The limits are those of a server by default.
         """
-        card = model_card(self._pipeline, Settings(bundle=self._pipeline.bundle.path))
-        return ModelInfo.model_construct(**vars(card))
+        return ModelInfo.of_pipeline(self._pipeline, Settings(bundle=self._pipeline.bundle.path))
 
     def close(self) -> None:
         """Release the network's threads."""

@@ -275,3 +275,13 @@ def test_what_is_not_calibrated_is_refused_with_what_is(
         ask(record, logits(photos), **fields)
     assert caught.value.allowed is not None
     assert allowed in caught.value.allowed
+
+
+@pytest.mark.parametrize(("lang", "names"), [("fr-CA", "fr"), ("xx", "en")])
+def test_names_are_in_the_next_language_there_is_and_the_query_names_the_one_asked_for(
+    record: CalibrationRecord, lang: str, names: str
+) -> None:
+    result = ask(record, logits(), lang=lang, include=["scores"])
+    assert result.query.lang == lang
+    languages = {name.lang for one in result.results for name in one.taxon.common_names}
+    assert names in languages
