@@ -8,8 +8,9 @@ every half second), and two replicas of Ray Serve run side by side, one thread a
 put under load in turn, as in `benchmarks.load.peer_turns`. Then two things happen to each under
 eight connections: one of its processes is killed, and a new version is rolled out, by SIGHUP, by
 restarting one server after the other, and by deploying it anew. ``failed`` are requests without an
-answer of 200, ``longest`` is the longest wait for one; it is ``over`` once the process is replaced
-and all answer with the new version. Prints CSV. It needs `haproxy` and the extra `ray`.
+answer of 200, ``longest`` is the longest wait for one, the last column the time until all answer
+with the new version. Rates are left out: where other programs run, Linux shares the cores between
+sessions, of which Ray has many. Prints CSV. It needs `haproxy` and the extra `ray`.
 """
 
 import argparse
@@ -44,6 +45,7 @@ from benchmarks.load.server import (
 )
 from florilege.cores import cores
 
+EVENTS = "killed", "new version"
 EVENT_CONNECTIONS = 8
 SLICE_S = 2.0
 PATIENCE_S = 180
@@ -254,7 +256,7 @@ def event(arrangement: Arrangement, clients: Clients, photo: bytes, name: str) -
     sent, failed, longest = arrangement.sent(photo), 0, 0.0
     with ThreadPoolExecutor(1) as pool:
         time.sleep(1)
-        task = pool.submit(_killed if name == "killed" else _rolled_out, arrangement)
+        task = pool.submit(_killed if name == EVENTS[0] else _rolled_out, arrangement)
         over = False
         while not over:
             over = task.done()
@@ -320,18 +322,16 @@ def main() -> None:
             for count in many
         ]  # fmt: skip
         table = csv.writer(sys.stdout, lineterminator="\n")
-        heads = [f"{head}, {count}" for count in many for head in ("beside", "CPU ms a photo")]
-        events = [f"{name}: {what}" for name in ("killed", "new version")
-                  for what in ("failed", "longest s", "over after s")]  # fmt: skip
-        table.writerow(("processes", *heads, *events))
+        heads = [f"CPU ms a photo, {count} connections" for count in many]
+        events = [f"{name}: {what}" for name in EVENTS for what in ("failed", "longest, s")]
+        table.writerow(("processes", *heads, *events, "all new, s"))
         for number, one in enumerate(arrangements):
-            cells = [one.name]
-            for rounds in turns:
-                beside = median(row[number].rate / row[0].rate for row in rounds)
-                cells += [f"{beside:.2f}", f"{median(row[number].cpu_ms for row in rounds):.1f}"]
-            for name in ("killed", "new version"):
+            costs = [median(row[number].cpu_ms for row in rounds) for rounds in turns]
+            cells = [one.name, *(f"{cost:.1f}" for cost in costs)]
+            for name in EVENTS:
                 seen = event(one, clients, photo, name)
-                cells += [str(seen.failed), f"{seen.longest:.1f}", f"{seen.seconds:.1f}"]
+                cells += [str(seen.failed), f"{seen.longest:.1f}"]
+            cells.append(f"{seen.seconds:.1f}")
             table.writerow(cells)
             sys.stdout.flush()
 
