@@ -4,14 +4,12 @@ Text goes in gzip to clients that accept it. Our own few lines, not a middleware
 the same are compressed once, and that of a long answer outside the event loop.
 """
 
-import asyncio
 import gzip
 import hashlib
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import StreamingResponse
 
 from florilege.page_files import SERVICE_WORKER, page_files, service_worker
 from florilege.server.answers.pipeline import Pipeline
@@ -34,9 +32,6 @@ _MEDIA_TYPES = {
 _COMPRESSED: Final = ("text/", "application/", "image/svg+xml")
 LIST_BYTES: Final = 16 * 2**20  # of cached lists; one of 10,000 classes has 3 MB
 OWN_BYTES: Final = 1000  # of a cached list beside its body; most searches match next to nothing
-# A list of 3 MB keeps the event loop for 8 ms when it is written at once; beside 32 such clients, a
-# photo waits for all of them, several times. A part of this size takes a tenth of a millisecond.
-PART_BYTES: Final = 2**16
 _MAX_AGE: Final = "max-age=3600"  # of a picture; pages show the same few again and again
 
 
@@ -87,21 +82,11 @@ class CachedResponse:
             headers.pop("Content-Encoding", None)
             return Response(status_code=304, headers=headers)
         body = self._body if zipped is None else zipped
-        if len(body) <= PART_BYTES:
-            return Response(body, headers=headers, media_type=self._media_type)
-        headers["Content-Length"] = str(len(body))
-        return StreamingResponse(_parts(body), headers=headers, media_type=self._media_type)
+        return Response(body, headers=headers, media_type=self._media_type)
 
     async def send(self, request: Request) -> Response:
         """Answer a request as `answer` does; this is the function of a route."""
         return self.answer(request)
-
-
-async def _parts(body: bytes) -> AsyncIterator[bytes]:
-    """The body in parts, between which the event loop turns to other clients."""
-    for start in range(0, len(body), PART_BYTES):
-        yield body[start : start + PART_BYTES]
-        await asyncio.sleep(0)  # a write to a socket with room never waits
 
 
 def page_router() -> APIRouter:

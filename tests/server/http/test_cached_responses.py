@@ -6,9 +6,11 @@ import pytest
 from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
-from florilege.server.http.cached_responses import PART_BYTES, CachedResponse
+from florilege.server.http.cached_responses import CachedResponse
+from florilege.server.http.middleware import PIECE_BYTES, RequestMiddleware
+from florilege.server.prometheus import Metrics
 
-LONG: Final = bytes(range(256)) * (PART_BYTES // 128 + 1)  # two parts and a bit
+LONG: Final = bytes(range(256)) * (PIECE_BYTES // 128 + 1)  # two parts and a bit
 
 
 def _client(body: bytes, media_type: str) -> TestClient:
@@ -16,13 +18,13 @@ def _client(body: bytes, media_type: str) -> TestClient:
 
     @application.api_route("/", methods=["GET", "HEAD"])
     async def send(request: Request) -> object:
-        request.state.key = None
         return await response.send(request)
 
+    application.add_middleware(RequestMiddleware, metrics=Metrics())
     return TestClient(application)
 
 
-@pytest.mark.parametrize("length", [0, 1, PART_BYTES, PART_BYTES + 1, 2 * PART_BYTES, len(LONG)])
+@pytest.mark.parametrize("length", [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES, len(LONG)])
 def test_a_body_of_any_length_arrives_whole_with_its_length(length: int) -> None:
     response = _client(LONG[:length], "image/jpeg").get("/")
     assert response.content == LONG[:length]
