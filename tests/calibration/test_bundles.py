@@ -397,8 +397,8 @@ def test_the_method_and_share_of_suspects_are_the_callers(bundle: Bundle, data: 
 def test_several_photos_are_calibrated_and_shown(tmp_path: Path, bundle: Bundle) -> None:
     data = str(make_data(tmp_path / "many", rows=40, splits=("val",)))
     result = run("calibrate", bundle.path, "--data", data)
-    assert "several photos of one plant, K = 3" in result.stdout
-    assert "photos of one species" in result.stdout
+    assert "with more known than one photo, K = 3" in result.stdout
+    assert "species" in result.stdout
     assert read_record(open_bundle(bundle.path)).photos == (1, 2)
 
 
