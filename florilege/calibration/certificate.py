@@ -127,6 +127,7 @@ class Certificate:
         size_deviation: float,
         size_rows: float,
         calibration_rows: int,
+        errors: float = _CONTRADICTION,
     ) -> bool:
         """Whether other photos speak against the promise, three standard errors beyond it.
 
@@ -139,6 +140,7 @@ class Certificate:
             size_deviation: Standard deviation of the set size.
             hit_rows, size_rows: Independent rows that tell these as well as the photos.
             calibration_rows: Independent rows that chose the threshold.
+            errors: Standard errors beyond it, for other numbers of promises.
         """
         if not self.guaranteed:
             return False
@@ -154,9 +156,8 @@ class Certificate:
         # Third cumulants: misses of the photos are binomial, those of the threshold Beta, which is
         # twice as skewed.
         third = variance * skewed * (1 / rows**2 + 2 * of_threshold**2)
-        errors = _CONTRADICTION
         if total > 0:
-            errors += (_CONTRADICTION**2 - 1) / 6 * third / total**1.5
+            errors += (errors**2 - 1) / 6 * third / total**1.5
         return miss > errors * sqrt(total)
 
 

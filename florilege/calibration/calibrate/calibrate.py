@@ -20,7 +20,7 @@ from florilege.calibration.calibrate.photo_outputs import (
     outputs_of,
     photos_for,
 )
-from florilege.calibration.calibrate.score_sources import PhotoPlaces, read_occurrences
+from florilege.calibration.calibrate.score_sources import PhotoPlaces, places_of
 from florilege.calibration.calibrate.training_photos import (
     PhotoOverlap,
     training_photos,
@@ -30,7 +30,6 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import (
     CALIBRATIONS,
     REFERENCES,
-    open_occurrences,
     read_card_files,
     updated_files,
 )
@@ -41,7 +40,6 @@ from florilege.calibration.settings import (
 )
 from florilege.calibration.view import PLAIN
 from florilege.cores import Workers
-from florilege.data.layouts.table_files import photo_places
 from florilege.data.records import Part, Split, split_name
 from florilege.data.sources import list_source
 from florilege.errors import GateFailed, UsageError
@@ -111,7 +109,7 @@ def calibrate_bundle(
         photos = opened(split)
         noise = noisy_labels(plan.label_noise, bundle.classes, data, photos, say)
         plan = plan.model_copy(update={"noise": noise})
-        places = _places(bundle, data, photos, plan.occurrences, say)
+        places = places_of(bundle, data, photos, plan.occurrences, say)
         PhotoOverlap.of(bundle, split, [])  # fails early if its file is damaged
         card_files = read_card_files(bundle)
         score = partial(outputs_of, workers=workers, cache=cache)
@@ -179,21 +177,6 @@ def look_alikes(measured: BundleOutputs) -> dict[int, list[int]]:
     for (logits,), labels in measured.outputs.blocks(record.head):
         counts.update(point.sets(record.scores(logits)), labels)
     return counts.by_class()
-
-
-def _places(
-    bundle: Bundle, data: str, photos: Split, file: str | None, say: Callable[[str], None]
-) -> PhotoPlaces | None:
-    """The table of occurrences, from ``file`` or the bundle, and the places of the photos."""
-    occurrences = None
-    if file is None:
-        occurrences = open_occurrences(bundle)
-    elif file != "none":
-        occurrences = read_occurrences(Path(file), bundle.classes, say)
-    if occurrences is None:
-        return None
-    places = photo_places(data, photos.names, occurrences.cell_degrees)
-    return PhotoPlaces.of(occurrences, places, photos.labels)
 
 
 def _compare(

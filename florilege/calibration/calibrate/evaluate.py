@@ -1,22 +1,29 @@
 """Evaluate a bundle: measure its sets on photos that it was not calibrated on."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from florilege.calibration.calibrate.noise_rate import noisy_labels
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
-from florilege.calibration.calibrate.score_sources import LabelledPhotos, Source
+from florilege.calibration.calibrate.score_sources import (
+    LabelledPhotos,
+    PhotoPlaces,
+    Source,
+    places_of,
+)
 from florilege.calibration.calibrate.threshold_tables import measure, measured_row
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.metrics import shot_groups
-from florilege.calibration.photo_groups import count_observations
-from florilege.calibration.record import OperatingPoint, Row, Verb
+from florilege.calibration.photo_groups import MadeFrom, count_observations
+from florilege.calibration.record import CalibrationRecord, OperatingPoint, Row, Verb
 from florilege.calibration.rules import LabelNoise, NoisyLabels
 from florilege.calibration.sets import Bools
 from florilege.calibration.view import View
 from florilege.terminal import progress
+
+_OF_HUNDREDS = 4.0  # standard errors beyond a promise: views have hundreds of them
 
 
 class Evaluated(NamedTuple):
@@ -49,7 +56,7 @@ class Evaluated(NamedTuple):
             content |= {"macro_hit_rate": self.macro_hit_rate, "shots": self.shots}
         return {**content, "rows": rows}
 
-    def contradiction(self, observations: int) -> str | None:
+    def contradiction(self, observations: int, **errors: float) -> str | None:
         """What these photos, of so many observations, say against the guarantee; None: nothing."""
         point, row, certificate = self.point, self.row, self.point.certificate
         contradicted = certificate.is_contradicted(
@@ -58,12 +65,14 @@ class Evaluated(NamedTuple):
             size=row.size,
             size_deviation=row.size_deviation,
             size_rows=observations,
-            calibration_rows=point.measured.observations or point.rows,
+            calibration_rows=min(point.rows, point.measured.observations or point.rows),
+            **errors,
         )
         if not contradicted:
             return None
         name, value = point.requested_value
-        what = f"{point.rule} at {name} = {value:g}, guarantee={point.guarantee}"
+        view = f" {point.table.view}" * (not point.table.view.single)
+        what = f"{point.rule} at {name} = {value:g}, guarantee={point.guarantee}{view}"
         if certificate.coverage is None:
             figures = f"at most {value:g} classes, but sets hold {row.size:.2f}"
         else:
@@ -72,6 +81,58 @@ class Evaluated(NamedTuple):
             f"{what} promises {figures}: these photos differ from those of the calibration; "
             "calibrate on photos like them"
         )
+
+
+class EvaluatedView(NamedTuple):
+    """The figures of a view other than the plain one."""
+
+    view: View
+    made_from: MadeFrom | None
+    rows: int
+    rules: tuple[Evaluated, ...]
+    guaranteed: tuple[Evaluated, ...]
+
+    @classmethod
+    def all_of(
+        cls,
+        photos: LabelledPhotos,
+        record: CalibrationRecord,
+        advance: Callable[[int], object],
+    ) -> "tuple[EvaluatedView, ...]":
+        """Measure the thresholds of all views that photos show."""
+        views = list[EvaluatedView]()
+        prior = record.place_prior
+        strength = 0.0 if prior is None else prior.strength
+        for view in record.views:
+            advance(1)
+            if view.single or (view.place is not None and photos.places is None):
+                continue
+            requested, promised = record.requested_points(view), record.promised_points(view)
+            source = photos.source(view, requested[0].table.scoring, strength=strength)
+            if source.rows:
+                results = _results(source, [*requested, *promised], {})
+                rules, guaranteed = results[: len(requested)], results[len(requested) :]
+                of_view = (view, source.made_from, source.rows)
+                views.append(cls(*of_view, tuple(rules), tuple(guaranteed)))
+        return tuple(views)
+
+    def contradictions(self) -> Iterator[str]:
+        """As :meth:`Evaluation.contradictions`, for hundreds of promises."""
+        for result in (*self.rules, *self.guaranteed):
+            # Photos of one species are no request for one plant.
+            alike = self.made_from == result.point.table.made_from
+            if alike and (text := result.contradiction(self.rows, errors=_OF_HUNDREDS)) is not None:
+                yield text
+
+    def to_plain(self) -> dict[str, Any]:
+        """The JSON object of ``evaluate --json``."""
+        return {
+            **asdict(self.view),
+            "made_from": self.made_from,
+            "rows": self.rows,
+            "rules": [rule.to_plain("evaluate", self.rows) for rule in self.rules],
+            "guaranteed": [rule.to_plain("evaluate", self.rows) for rule in self.guaranteed],
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,32 +152,37 @@ class Evaluation:
     rules: tuple[Evaluated, ...]  # one result for each rule and value
     guaranteed: tuple[Evaluated, ...]  # the same for guarantees that a rule gives only on request
     lists: tuple[dict[str, Any], ...]  # the JSON object of each list
+    views: tuple[EvaluatedView, ...] = ()  # whatever else was calibrated and these photos show
 
     @classmethod
-    def of(cls, measured: BundleOutputs, noise: NoisyLabels | None = None) -> "Evaluation":
+    def of(
+        cls,
+        measured: BundleOutputs,
+        noise: NoisyLabels | None = None,
+        places: PhotoPlaces | None = None,
+    ) -> "Evaluation":
         """Measure every rule like :func:`evaluate_bundle`, on outputs that are already computed.
 
-        ``noise`` is what is assumed of their labels; None takes them as right.
+        ``noise`` is what is assumed of their labels; None takes them as right. Without ``places``,
+        views of places are not measured.
         """
         bundle, record, outputs, pictures = measured
         requested, promised = record.requested_points(), record.promised_points()
         trained_counts = record.class_counts_from == "train"
         groups = shot_groups(record.class_counts) if trained_counts else {}
-        photos = LabelledPhotos.of(record, outputs, noise)
+        real = None if places is None or places.simulated else places
+        photos = LabelledPhotos.of(record, outputs, noise, real)
         source = photos.source(View(), record.scoring)
-        regions = [
-            (region, photos.source(View(list=region.name), record.scoring))
-            for region in record.lists
-        ]
-        rows = source.rows + sum(listed.rows for _, listed in regions)
-        with progress(rows, "measuring sets") as advance:
+        with progress(source.rows + len(record.views), "measuring sets") as advance:
             results = _results(source, [*requested, *promised], groups, advance)
-            lists = list[dict[str, Any]]()
-            for region, listed in regions:
-                points = record.requested_points(View(list=region.name))
-                rules = _results(listed, points, {}, advance) if points and listed.rows else []
-                plain = [rule.to_plain("evaluate", listed.rows) for rule in rules]
-                lists.append(region.to_plain(listed.rows, plain))
+            views = EvaluatedView.all_of(photos, record, advance)
+        rules_of = {result.view: result.rules for result in views}
+        lists = list[dict[str, Any]]()
+        for region in record.lists:
+            view = View(list=region.name)
+            rows = photos.source(view, record.scoring).rows
+            plain = [rule.to_plain("evaluate", rows) for rule in rules_of.get(view, ())]
+            lists.append(region.to_plain(rows, plain))
         return cls(
             bundle=f"{bundle.manifest.name} {bundle.manifest.version}",
             bundle_sha256=bundle.sha256,
@@ -131,6 +197,7 @@ class Evaluation:
             rules=tuple(results[: len(requested)]),
             guaranteed=tuple(results[len(requested) :]),
             lists=tuple(lists),
+            views=views,
         )
 
     def contradictions(self) -> list[str]:
@@ -138,7 +205,8 @@ class Evaluation:
         observations = self.observations or self.rows
         results = (*self.rules, *self.guaranteed)
         return [
-            text for result in results if (text := result.contradiction(observations)) is not None
+            *(text for one in results if (text := one.contradiction(observations)) is not None),
+            *(text for view in self.views for text in view.contradictions()),
         ]
 
     def _doubts(self) -> list[str]:
@@ -158,6 +226,7 @@ class Evaluation:
             **{name: value for name, value in vars(self).items() if name not in omitted},
             "rules": [rule.to_plain("evaluate", self.rows) for rule in self.rules],
             "guaranteed": [rule.to_plain("evaluate", self.rows) for rule in self.guaranteed],
+            "views": [view.to_plain() for view in self.views],
             "label_noise": None if self.label_noise is None else asdict(self.label_noise),
             "train_photos": self.overlap.train_photos,
             "near_copies": self.overlap.near_copies,
@@ -184,15 +253,16 @@ def evaluate_bundle(
     these photos. Other arguments and errors are those of :func:`.photo_outputs.bundle_outputs`.
     """
     with bundle_outputs(path, data, split, device=device) as measured:
-        noise = noisy_labels(label_noise, measured.bundle.classes, data, measured.photos)
-        return Evaluation.of(measured, noise)
+        bundle, photos = measured.bundle, measured.photos
+        noise = noisy_labels(label_noise, bundle.classes, data, photos)
+        return Evaluation.of(measured, noise, places_of(bundle, data, photos, None, lambda _: None))
 
 
 def _results(
     source: Source,
     points: Sequence[OperatingPoint],
     groups: Mapping[str, Bools],
-    advance: Callable[[int], object],
+    advance: Callable[[int], object] = lambda rows: None,
 ) -> list[Evaluated]:
     """The figures of some thresholds; ``groups`` are masks of classes, ``(classes,)``."""
     measurement = measure(source, points, advance=advance)

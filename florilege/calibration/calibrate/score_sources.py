@@ -22,10 +22,14 @@ from numpy.typing import ArrayLike
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.photo_groups import FEWEST_GROUPS, MadeFrom, groups_of, one_of_each
 from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record_file import open_occurrences
 from florilege.calibration.rules import NoisyLabels, class_prior
 from florilege.calibration.sets import Bools, Floats, Ints
 from florilege.calibration.view import PLAIN, Indices, Scoring, View
+from florilege.data.layouts.table_files import photo_places
+from florilege.data.records import Split
 from florilege.errors import DataError, first
+from florilege.models.bundle import Bundle
 from florilege.models.classes import ClassTable, SpeciesNames
 from florilege.models.regions import COLUMNS, Occurrences, Place, PlaceKind, month_of
 from florilege.tables import Table, demand_columns, read_table
@@ -110,6 +114,21 @@ class PhotoPlaces(NamedTuple):
         return [place if place and place.kind == kind else None for place in self.places]
 
 
+def places_of(
+    bundle: Bundle, data: str, photos: Split, file: str | None, say: Callable[[str], None]
+) -> PhotoPlaces | None:
+    """The table of occurrences, from ``file`` or the bundle, and the places of the photos."""
+    occurrences = None
+    if file is None:
+        occurrences = open_occurrences(bundle)
+    elif file != "none":
+        occurrences = read_occurrences(Path(file), bundle.classes, say)
+    if occurrences is None:
+        return None
+    places = photo_places(data, photos.names, occurrences.cell_degrees)
+    return PhotoPlaces.of(occurrences, places, photos.labels)
+
+
 Block = tuple[Floats, Ints | None]  # scores, and labels if known
 # A table takes four passes over its scores: those of small views are kept for all of them.
 _KEPT_BYTES = 16 * 2**20
@@ -187,12 +206,16 @@ class LabelledPhotos:
 
     @classmethod
     def of(
-        cls, record: CalibrationRecord, outputs: SplitOutputs, noise: NoisyLabels | None = None
+        cls,
+        record: CalibrationRecord,
+        outputs: SplitOutputs,
+        noise: NoisyLabels | None = None,
+        places: PhotoPlaces | None = None,
     ) -> "LabelledPhotos":
-        """Other photos, to be scored as a record says; their places are unknown."""
+        """Other photos, to be scored as a record says."""
         lists = {region.name: region.classes for region in record.lists}
         counts = np.array(record.class_counts)
-        return cls(outputs=outputs, counts=counts, lists=lists, noise=noise)
+        return cls(outputs=outputs, counts=counts, lists=lists, places=places, noise=noise)
 
     def source(
         self,

@@ -23,6 +23,7 @@ from florilege.calibration.calibrate import (
     noisy_labels,
 )
 from florilege.calibration.calibrate.cautions import cautions
+from florilege.calibration.calibrate.score_sources import places_of
 from florilege.calibration.comparison import Comparison
 from florilege.calibration.monitoring.audit import AuditReport
 from florilege.calibration.record import CalibrationRecord, OperatingPoint
@@ -101,16 +102,12 @@ def calibration_tables(
         for view in record.views
         if not view.single and (all_rules or view.list is None)  # lists have a table of their own
     ]
-    if points:
-        entries = [
-            {**entry, **asdict(point.table.view), "made_from": point.table.made_from}
-            for point, entry in zip(points, _plain(points), strict=True)
-        ]
-        columns = ["place", "threshold", "size", "hits", "95 %", "groups", "of one"]
-        beside = ["photos", "list"] if all_rules else ["photos"]
-        about = f"{FIRST} with more known than one photo, K = {record.default_k:g}"
-        tables.append((about, _figures_table([*beside, *columns], entries)))
-    return [*tables, *_lists_tables(content)]
+    entries = [
+        {**entry, **asdict(point.table.view), "made_from": point.table.made_from}
+        for point, entry in zip(points, _plain(points), strict=True)
+    ]
+    views = _views_tables(entries, ["threshold"], all_rules=all_rules)
+    return [*tables, *views, *_lists_tables(content)]
 
 
 @dataclass
@@ -149,11 +146,13 @@ class EvaluationOutput:
         with photos(bundle) as new:
             classes = new.bundle.classes
             noise = noisy_labels(command.label_noise, classes, data, new.photos, warn)
-            evaluation = Evaluation.of(new, noise)
+            places = places_of(new.bundle, data, new.photos, None, warn)
+            evaluation = Evaluation.of(new, noise, places)
             content = evaluation.to_plain()
             for warning in content["warnings"]:
                 warn(warning)
-            tables = _evaluation_tables(content, all_rules=command.all_rules)
+            k = new.record.default_k
+            tables = _evaluation_tables(content, all_rules=command.all_rules, k=k)
             output, older = cls(content, tables), None
             if baseline is not None:
                 with photos(baseline) as old:
@@ -182,7 +181,7 @@ class EvaluationOutput:
                 warn(f"{count} rows of feedback left out: {reason}")
 
 
-def _evaluation_tables(content: Plain, *, all_rules: bool) -> list[Titled]:
+def _evaluation_tables(content: Plain, *, all_rules: bool, k: float = 3.0) -> list[Titled]:
     entries: list[Plain] = [*content["rules"], *content["guaranteed"]]
     first = entries[0]
     empty = ["empty"] if any(entry["empty_rate"] for entry in entries) else []
@@ -191,7 +190,14 @@ def _evaluation_tables(content: Plain, *, all_rules: bool) -> list[Titled]:
     name, _, version = content["bundle"].rpartition(" ")
     title = f"bundle {name}, version {version}, on {photos} of {content['split']}"
     tables = _by_guarantee(title, headings, content, all_rules=all_rules)
-    return [*tables, *_lists_tables(content)]
+    views = [
+        {**rule, **{name: view[name] for name in ("photos", "list", "place", "made_from", "rows")}}
+        for view in content.get("views", ())
+        for rule in view["rules"]
+        if rule["rule"] == FIRST and rule["k"] == k
+        if all_rules or view["list"] is None
+    ]
+    return [*tables, *_views_tables(views, [], all_rules=all_rules), *_lists_tables(content)]
 
 
 def _photos(content: Plain) -> str:
@@ -200,6 +206,18 @@ def _photos(content: Plain) -> str:
     return f"{rows:,} photos" + (
         "" if observations in (None, rows) else f" of {observations:,} plants"
     )
+
+
+def _views_tables(
+    entries: Sequence[Plain], threshold: Sequence[str], *, all_rules: bool
+) -> list[Titled]:
+    """A table of views at one K, if there are any."""
+    if not entries:
+        return []
+    beside = ["photos", "list", "place"] if all_rules else ["photos", "place"]
+    columns = [*beside, *threshold, "size", "hits", "95 %", "groups", "of one"]
+    about = f"{FIRST} with more known than one photo, K = {entries[0]['k']:g}"
+    return [(about, _figures_table(columns, entries))]
 
 
 def _lists_tables(content: Plain) -> list[Titled]:

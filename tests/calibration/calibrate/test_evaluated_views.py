@@ -1,0 +1,80 @@
+"""An evaluation measures every view that its photos show, and doubts the promises of each."""
+
+import numpy as np
+import pytest
+
+from florilege.calibration.calibrate.evaluate import EvaluatedView
+from florilege.calibration.calibrate.fit import fit_record
+from florilege.calibration.calibrate.score_sources import LabelledPhotos, PhotoPlaces
+from florilege.calibration.calibrate.training_photos import PhotoOverlap
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.settings import CalibrationPlan
+from florilege.calibration.view import View
+from florilege.models.regions import RegionList
+from tests.calibration.calibrate.test_known_places import KS, places_of, sample, table_of
+from tests.calibration.record.test_record import scoring_of
+from tests.calibration.simulation import CLASSES
+
+LOGITS, LABELS = sample()
+OUTPUTS = scoring_of({"linear": LOGITS}, LABELS)
+PLACES = PhotoPlaces.of(table_of(informative=True), places_of(LABELS), LABELS)
+
+
+@pytest.fixture(scope="module")
+def record() -> CalibrationRecord:
+    lists = (RegionList(name="alps", classes=tuple(range(3, 23))),)
+    plan = CalibrationPlan(
+        classes=CLASSES, ks=KS, coverages=(0.9,), images=(2,), lists=lists, head="linear",
+        score_kind="softmax",
+    )  # fmt: skip
+    overlap = PhotoOverlap(0, 0, chose_checkpoint=False, networks=1)
+    return fit_record(OUTPUTS, plan, class_counts=None, overlap=overlap, places=PLACES)
+
+
+def evaluated(
+    record: CalibrationRecord, labels: np.ndarray, places: PhotoPlaces | None
+) -> dict[View, EvaluatedView]:
+    outputs = scoring_of({"linear": LOGITS}, labels)
+    photos = LabelledPhotos.of(record, outputs, None, places)
+    return {result.view: result for result in EvaluatedView.all_of(photos, record, int)}
+
+
+def test_on_the_photos_of_the_calibration_the_figures_are_those_of_the_record(
+    record: CalibrationRecord,
+) -> None:
+    views = evaluated(record, LABELS, PLACES)
+    assert set(views) == {view for view in record.views if not view.single}
+    assert View(photos=2, list="alps", place="region_and_month") in views
+    for view, result in views.items():
+        assert len(result.rules) == len(record.requested_points(view)) > 3
+        assert len(result.guaranteed) == len(record.promised_points(view)) > 3
+        for one in (*result.rules, *result.guaranteed):
+            assert one.point.table.view == view
+            assert (result.rows, result.made_from) == (one.point.rows, one.point.table.made_from)
+            assert one.row.size == one.point.row.size
+            assert one.row.hit_rate == one.point.row.hit_rate
+        assert not list(result.contradictions())
+
+
+def test_places_are_measured_only_where_they_are_known(record: CalibrationRecord) -> None:
+    views = evaluated(record, LABELS, None)
+    assert set(views) == {View(photos=2), View(list="alps"), View(photos=2, list="alps")}
+
+
+def test_other_photos_contradict_the_promises_of_a_view_by_its_name(
+    record: CalibrationRecord,
+) -> None:
+    wrong = np.where(np.arange(len(LABELS)) % 4 == 0, (LABELS + 7) % CLASSES, LABELS)
+    views = evaluated(record, wrong, PLACES)
+    texts = list(views[View(place="region")].contradictions())
+    assert any("guarantee=probability for photos with region promises 90.0%" in t for t in texts)
+    of_species = views[View(photos=2)]
+    assert of_species.made_from == "same_class"
+    assert not list(of_species.contradictions())  # nothing is promised of photos of one species
+    other = replace_made_from(views[View(place="region")])
+    assert not list(other.contradictions())
+
+
+def replace_made_from(result: EvaluatedView) -> EvaluatedView:
+    """As if its photos were of one species, and those of the calibration were not."""
+    return result._replace(made_from="same_class")
