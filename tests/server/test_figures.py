@@ -69,6 +69,7 @@ def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: Test
         rules=(Evaluated(point, point.row, {}),),
         guaranteed=(),
         lists=(),
+        views=(),
     )
     alone: dict[Verb, set[str]] = {
         "calibrate": {
