@@ -26,7 +26,6 @@ if TYPE_CHECKING:  # what hooks take and return belongs to the rooms above
     from florilege.server.predict.batch_settings import BatchSettings
     from florilege.server.predict.prediction import Line, Observation
     from florilege.server.settings import Settings
-    from florilege.training.recipe import Recipe
 
 GROUP: Final = "florilege"
 hookimpl: Final = pluggy.HookimplMarker(GROUP)
@@ -117,6 +116,28 @@ if TYPE_CHECKING:
     Convert = Callable[[Iterable[Line], BinaryIO], None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Settings under a name."""
+
+    about: str  # what it is for
+    settings: Mapping[str, Any]
+    data: str = ""  # the data set it is for, as its folder may be called
+    options: str = ""  # of the data, such as ``noise=0.2``: added unless ``--data`` has others
+    data_place: str = ""  # where to get them, such as "... is at Zenodo, DOI ..."
+    cost: str = ""  # of a run, in words
+
+    @property
+    def place(self) -> str:
+        """The data it is for and where to get them; empty for your own data."""
+        return f"this recipe is for {self.data}: {self.data_place}" if self.data else ""
+
+    @property
+    def example(self) -> str:
+        """An example of ``--data``; the options may be left out."""
+        return f"{self.data}:{self.options}" if self.options else self.data
+
+
 class Hooks:
     """The hooks. A plugin has those it needs, each with the parameters it needs."""
 
@@ -148,7 +169,7 @@ class Hooks:
         """Formats of ``florilege predict`` by the name that ``--format`` takes."""
 
     @_hookspec
-    def recipes(self) -> "Mapping[str, Recipe]":  # type: ignore[empty-body]
+    def recipes(self) -> Mapping[str, Recipe]:  # type: ignore[empty-body]
         """Named settings for ``florilege train --recipe``."""
 
     @_hookspec
@@ -215,7 +236,7 @@ def output_formats() -> dict[str, OutputFormat]:
     return _united("output format", _plugins().hook.output_formats())
 
 
-def recipes() -> "dict[str, Recipe]":
+def recipes() -> dict[str, Recipe]:
     """The recipes of all plugins by name."""
     return _united("recipe", _plugins().hook.recipes())
 

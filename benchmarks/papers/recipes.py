@@ -35,7 +35,7 @@ from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
 from florilege.training.batches.run_photos import PictureDataset
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
-from florilege.training.loop import history
+from florilege.training.loop.evaluation import events
 from florilege.training.loop.training_loop import Run
 from florilege.training.recipes import RECIPES, Recipe
 
@@ -131,7 +131,7 @@ def timed(config: TrainConfig, run: Path, steps: int) -> Timing:
                     self.train_epoch(loader, each_epoch, _advance)
                     self.position.batch = 0  # again, as if it were the same epoch
             self.read_sums()
-            with history.events(self.folder, 0) as record:
+            with events(self.folder, 0) as record:
                 self.end_epoch(self.validate(loader), each_epoch, record)
 
         def train_step(self, group: Sequence[Batch], each_epoch: int) -> Tensor:

@@ -32,7 +32,7 @@ from florilege.data.flora.posterior import flora_classes
 from florilege.data.records import Dataset, Split
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.training.batches.data_loader import Features
-from florilege.training.network import head_of, make_objective, start
+from florilege.training.network import _make_objective, head_of, start
 
 LOSSES: Final = (
     "cross_entropy",
@@ -166,7 +166,7 @@ class InventedSpecies(Bench):
             torch.manual_seed(seed)
             train = self.features["train"]
             counts = np.bincount(train.split.labels, minlength=SPECIES).tolist()
-            objective = make_objective(config, counts)
+            objective = _make_objective(config, counts)
             network = self.network(objective.head)
             start(network, config, objective, self.dataset, None)
             return train_head(config, network, objective, train, self.features["val"])

@@ -51,11 +51,11 @@ from florilege.training.batches.data_loader import Features
 from florilege.training.frozen.features import HeadOnFeatures
 from florilege.training.frozen.head_solver import (
     DECAYS,
-    Candidate,
-    HeadProblem,
-    candidate_of,
-    choose,
-    logits_by_head,
+    _Candidate,
+    _candidate_of,
+    _choose,
+    _HeadProblem,
+    _logits_by_head,
 )
 from florilege.training.losses import LOSSES
 from florilege.training.network import seeded, start
@@ -86,7 +86,7 @@ class Solved(NamedTuple):
 
     parameter: float  # weight decay, or what takes its place
     solution: Solution
-    on_val: tuple[Candidate, ...]  # by clean labels, and by labels as wrong as in train if any are
+    on_val: tuple[_Candidate, ...]  # by clean labels, and by labels as wrong as in train if any are
 
 
 def main() -> None:
@@ -189,7 +189,7 @@ def solve(bench: Bench, labels: Labels, method: str, seed: int) -> list[Solved]:
             parameter,
             solution,
             tuple(
-                candidate_of(solution[0], part.split.labels, metric, weight_decay=parameter)
+                _candidate_of(solution[0], part.split.labels, metric, weight_decay=parameter)
                 for part in labels.vals()
             ),
         )
@@ -215,7 +215,7 @@ def widened(
 
 def choose_of(solved: Sequence[Solved], number: int, val: Features) -> tuple[int, bool]:
     """What this val takes, and whether sets would get better beyond the end."""
-    return choose([each.on_val[number] for each in solved], val)
+    return _choose([each.on_val[number] for each in solved], val)
 
 
 def loss_solver(bench: Bench, labels: Labels, loss: str, seed: int) -> Callable[[float], Solution]:
@@ -225,11 +225,11 @@ def loss_solver(bench: Bench, labels: Labels, loss: str, seed: int) -> Callable[
     objective, network = seeded(config, dataset)
     start(network, config, objective, dataset, None)
     head = HeadOnFeatures(network, labels.train)
-    problem = HeadProblem(head, objective, labels.train, seed=seed)
+    problem = _HeadProblem(head, objective, labels.train, seed=seed)
 
     def solution(decay: float) -> Solution:
         problem.solve(decay, passes=config.epochs)
-        return logits_by_head(head, labels.val), logits_by_head(head, labels.test)
+        return _logits_by_head(head, labels.val), _logits_by_head(head, labels.test)
 
     return solution
 

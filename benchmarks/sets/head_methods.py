@@ -29,11 +29,11 @@ from florilege.models.heads import build_head, by_head
 from florilege.training.batches.data_loader import Features
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
-from florilege.training.device import choose
-from florilege.training.frozen.features import FrozenBackbone, HeadOnFeatures, frozen_backbone
+from florilege.training.frozen.features import HeadOnFeatures, _FrozenBackbone, frozen_backbone
 from florilege.training.frozen.head_solver import DECAYS as DECAYS
-from florilege.training.frozen.head_solver import choose as choose_decay
-from florilege.training.frozen.head_solver import solutions
+from florilege.training.frozen.head_solver import _choose as choose_decay
+from florilege.training.frozen.head_solver import _solutions
+from florilege.training.machines import Compute
 from florilege.training.network import Objective, head_of, seeded, start
 
 SIZES: Final = (1, 2, 3, 5)
@@ -45,12 +45,12 @@ SHARPNESS: Final = (1.0, 1.5, 2.0, 3.0)  # factors on logits, one over temperatu
 Row = dict[str, Any]
 
 
-def backbone_of(config: TrainConfig, dataset: Dataset, folder: Path) -> FrozenBackbone:
+def backbone_of(config: TrainConfig, dataset: Dataset, folder: Path) -> _FrozenBackbone:
     """The backbone with its weights, to compute features or look them up."""
     assert config.weights is not None
     _, network = seeded(config, dataset)
     warm_start(network, open_weights(config.weights, config.backbone))
-    return frozen_backbone(config, network, folder, choose("cpu", "fp32"), print)
+    return frozen_backbone(config, network, folder, Compute.of("cpu", "fp32"), print)
 
 
 class Fit(NamedTuple):
@@ -175,7 +175,7 @@ def train_head(
 ) -> Mapping[str, Tensor]:
     """The weights that ``train --freeze backbone`` saves; ``network`` holds the initial head."""
     head = HeadOnFeatures(network, train)
-    candidates = list(solutions(config, head, objective, train, val))
+    candidates = list(_solutions(config, head, objective, train, val))
     head.load_state_dict(candidates[choose_decay(candidates, val)[0]].state)
     return head.joined(network)
 

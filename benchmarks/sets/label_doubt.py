@@ -29,7 +29,7 @@ from florilege.data.options import TrainingOptions, with_options
 from florilege.data.pool import pool_of
 from florilege.data.records import Listing, assemble
 from florilege.data.sources import list_source
-from florilege.label_review.photo_order import ReviewedModel, rank
+from florilege.label_review.photo_order import Review, ReviewedModel
 
 PARTS = 5
 
@@ -94,10 +94,11 @@ def wrong_in_order(clean: Listing, noise: float, seed: int, model: ReviewedModel
     noisy = with_options(
         replace(clean, groups=one_group), TrainingOptions(noise=noise, noise_seed=seed)
     )
-    pool = pool_of(assemble(noisy, splits=["train"]), ["train"])
+    dataset = assemble(noisy, splits=["train"])
+    pool = pool_of(dataset, ["train"])
+    review = Review(dataset=dataset, pool=pool, sample=0, order="doubt", seed=0, model=model)
     truth = assemble(clean, splits=["train"]).split("train").labels
-    rows = list(rank(pool, "doubt", 0, model).rows)
-    return np.asarray((pool.labels != truth)[rows])
+    return np.asarray((pool.labels != truth)[list(review.ranking.rows)])
 
 
 if __name__ == "__main__":

@@ -19,17 +19,16 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from florilege.training.batches.augment import DRAWS, augment
+from florilege.training.batches.data_loader import _decode_for_training, _training_side
 from florilege.training.batches.run_photos import (
     PictureCache,
-    decode_for_training,
-    training_side,
 )
 from florilege.training.config import AugmentConfig
 
 SIZES = ((500, 375), (800, 600), (4000, 3000))
 INPUT = 224
 CHANGES = AugmentConfig()
-SIDE = training_side(INPUT, CHANGES.min_area)
+SIDE = _training_side(INPUT, CHANGES.min_area)
 PHOTOS = 40
 
 
@@ -76,7 +75,7 @@ def read_ours(photos: Sequence[bytes], cache: PictureCache | None = None) -> Non
     random = np.random.default_rng(0)
     for number, photo in enumerate(photos):
         draws = random.random(DRAWS).tolist()
-        decode = partial(decode_for_training, photo, side=SIDE)
+        decode = partial(_decode_for_training, photo, side=SIDE)
         picture = decode() if cache is None else cache.read(np.uint64(number), decode)
         augment(picture, INPUT, CHANGES, draws)
 

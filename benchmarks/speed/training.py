@@ -46,12 +46,12 @@ from florilege.data.sources import open_dataset
 from florilege.models.backbones import build
 from florilege.models.runtime import Runtime
 from florilege.terminal import Advance
-from florilege.training.batches.data_loader import BatchLoader, open_sources
+from florilege.training.batches.data_loader import BatchLoader, Sources
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
-from florilege.training.device import choose
-from florilege.training.frozen.features import FrozenBackbone
+from florilege.training.frozen.features import _FrozenBackbone
 from florilege.training.loop.training_loop import Run
+from florilege.training.machines import Compute
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 VARIANTS = ("ours", "plain", "our loader", "plain loader", "our features", "plain features")
@@ -188,7 +188,7 @@ def _ours(given: argparse.Namespace) -> dict[str, float]:
 
 def _our_loader(given: argparse.Namespace) -> dict[str, float]:
     config = _config(given)
-    sources = open_sources(open_dataset(given.data, splits=["train", "val"]), config)
+    sources = Sources.of(open_dataset(given.data, splits=["train", "val"]), config)
     sources = replace(sources, workers=given.workers)
     clock = Clock()
     rows = sum(len(batch.rows) for batch in BatchLoader(sources, config).training(0))
@@ -196,11 +196,11 @@ def _our_loader(given: argparse.Namespace) -> dict[str, float]:
 
 
 def _our_features(given: argparse.Namespace) -> dict[str, float]:
-    config, compute = _config(given), choose(given.device, "fp32")
+    config, compute = _config(given), Compute.of(given.device, "fp32")
     dataset = open_dataset(given.data, splits=["train", "val"])
     network = build(given.backbone, len(dataset.classes), "linear")
     with tempfile.TemporaryDirectory() as folder:
-        backbone = FrozenBackbone(
+        backbone = _FrozenBackbone(
             network,
             config.preprocess,
             Path(folder),

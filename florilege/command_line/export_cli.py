@@ -87,8 +87,8 @@ def _export_run(run: Path, out: Path, *, as_json: bool) -> None:
     if (run / MANIFEST).exists():
         raise UsageError(f"{run} is a bundle: choose what to make from it, --target web or mobile")
     # Here, because they need torch, and other targets do without.
+    from florilege.training.configuration import RunFolder
     from florilege.training.run_export import export_run
-    from florilege.training.run_folder import RunFolder
 
     calibrated = (out / CALIBRATION).is_file()
     say(f"{run}: exporting its network and comparing it with the trained one")

@@ -18,7 +18,7 @@ from florilege.data.options import parse_flora_options
 from florilege.data.sources import open_dataset
 from florilege.errors import FlorilegeError, UsageError
 from florilege.files import write_atomic
-from florilege.fit.fit_plan import FitPlan
+from florilege.fit.cli import FitPlan
 from florilege.processes.connections import bind
 from florilege.terminal import STEP, conclude, new_table, print_result, print_table, say
 

@@ -1,26 +1,25 @@
 """`florilege data`: the verbs of `florilege.data.cli`, and ``review``, which may need a network."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from florilege.data.cli import app as data_app
-from florilege.data.corrections import RANDOM, answers_about
+from florilege.data.corrections import answers_about
 from florilege.data.options import add_options, without_option
-from florilege.data.pool import Pool, pool_of
-from florilege.data.records import SPLITS, Dataset, split_name
+from florilege.data.pool import pool_of
+from florilege.data.records import SPLITS, split_name
 from florilege.data.sources import open_dataset
-from florilege.errors import DataError, UsageError, count_of
+from florilege.errors import UsageError, count_of
 from florilege.files import write_atomic
 from florilege.tables import SUFFIXES, write_table, written_file
-from florilege.terminal import conclude, print_json, printable, warn
+from florilege.terminal import conclude, print_json, printable
 
-if TYPE_CHECKING:  # these import the network's runtime, which the other verbs do not need
-    from florilege.label_review.consensus import Summary, Verdict
-    from florilege.label_review.photo_order import Ranking, ReviewedModel
+if TYPE_CHECKING:  # it imports the network's runtime, which the other verbs do not need
+    from florilege.label_review.photo_order import Review
+    from florilege.label_review.review_page import Summary, Verdict
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -32,20 +31,7 @@ app.add_typer(data_app)
 app.add_typer(_review_app)
 
 _PAGE = "review.html"
-Order = Literal["random", "doubt", "size"]
 _MOST_OPEN = 20  # open photos that are listed; --json lists all
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Review:
-    """What the verb was asked for."""
-
-    dataset: Dataset
-    pool: Pool
-    sample: int
-    order: Order
-    seed: int
-    model: "ReviewedModel | None"
 
 
 @_review_app.command("review")
@@ -60,7 +46,7 @@ def _review_command(
     ] = None,
     sample: Annotated[int, typer.Option(min=1, help="Photos to review.")] = 200,
     order: Annotated[
-        Order,
+        Literal["random", "doubt", "size"],
         typer.Option(
             help="random: to measure the rate of wrong labels; doubt: the most doubtful labels "
             "first; size: the largest sets first."
@@ -94,7 +80,8 @@ def _review_command(
 
     The page holds the photos, works offline, and saves a CSV that --data DATA:labels=CSV takes.
     """
-    from florilege.label_review.consensus import merged_table, verdicts_of
+    from florilege.label_review.photo_order import Review, ReviewedModel
+    from florilege.label_review.review_page import merged_table, verdicts_of
 
     paths = files or []
     _check_files(paths, summing=answers, merging=merge)
@@ -102,21 +89,18 @@ def _review_command(
     if merge:  # the file stands alone: it says what is wrong with labels that no file corrected
         source = without_option(source, "labels")
     dataset = open_dataset(source)
-    review = _Review(
+    review = Review(
         dataset=dataset,
         pool=pool_of(dataset, _splits(split)),
         sample=sample,
         order=order,
         seed=seed,
-        model=_opened(model),
+        model=None if model is None else ReviewedModel.open(model),
     )
     verdicts = verdicts_of(answers_about(dataset, path) for path in paths)
-    report = dict[str, object]()
+    report = dict[str, Any]()
     if paths:
-        sums = _summary(review, verdicts)
-        report |= sums.figures()
-        if not as_json:
-            _print_summary(sums)
+        report |= _figures(review.summary(verdicts), printed=not as_json)
     if out is not None:
         if merge:
             with written_file(out):
@@ -128,12 +112,6 @@ def _review_command(
         print_json(report)
     elif out is not None:
         _conclude(review, out, report)
-
-
-def _opened(model: str | None) -> "ReviewedModel | None":
-    from florilege.label_review.photo_order import ReviewedModel
-
-    return None if model is None else ReviewedModel.open(model)
 
 
 def _check_files(paths: Sequence[Path], *, summing: bool, merging: bool) -> None:
@@ -159,12 +137,10 @@ def _splits(text: str) -> list[str]:
     return names
 
 
-def _summary(review: _Review, verdicts: Mapping[str, "Verdict"]) -> "Summary":
-    from florilege.label_review.consensus import summary
-    from florilege.label_review.photo_order import plants_of, random_rows
-
-    sample = review.pool.of(random_rows(review.pool.names, review.seed)[: review.sample])
-    return summary(verdicts, sample.names, plants_of(sample))
+def _figures(sums: "Summary", *, printed: bool) -> dict[str, Any]:
+    if printed:
+        _print_summary(sums)
+    return sums.figures()
 
 
 def _print_summary(sums: "Summary") -> None:
@@ -192,86 +168,27 @@ def _print_summary(sums: "Summary") -> None:
         typer.echo(f"and {len(sums.open) - _MOST_OPEN:,} more open; --json lists all")
 
 
-def _write_page(review: _Review, verdicts: Mapping[str, "Verdict"], out: Path) -> dict[str, object]:
+def _write_page(review: "Review", verdicts: Mapping[str, "Verdict"], out: Path) -> dict[str, Any]:
     """Write the page with the photos that no verdict decides; gives what to report of it."""
-    from florilege.label_review.photo_order import rank
-    from florilege.label_review.review_page import ReviewPage
-
-    pool, model = review.pool, review.model
-    ranking = rank(pool, review.order, review.seed, model)
-    rows = _page_rows(review, ranking, verdicts)
-    if not rows:
-        raise DataError("every photo of the sample is decided: there is nothing to review")
-    sets = ranking.sets or _sets(pool, model, rows)
-    on_page = pool.of(rows)
-    page = ReviewPage(
-        source=review.dataset.source,
-        classes=review.dataset.classes,
-        others=None if model is None or model.bundle is None else model.bundle.classes,
-        photos=on_page,
-        splits=on_page.splits,
-        orders=_orders(review, ranking, rows, verdicts),
-        sets=[sets.get(row, []) for row in rows],
-        answers={name: verdict.answers for name, verdict in verdicts.items()},
-    )
-    content = page.html().encode()
-
+    page = review.page(verdicts)
+    content, rate = page.html().encode(), review.ranking.wrong_rate
     with written_file(out / _PAGE):
         out.mkdir(parents=True, exist_ok=True)
         write_atomic(out / _PAGE, content)
-    report: dict[str, object] = {"photos_on_page": len(rows)}
-    if ranking.wrong_rate is not None:
-        report["estimated_wrong_rate"] = ranking.wrong_rate
-    return report
+    rates = {} if rate is None else {"estimated_wrong_rate": rate}
+    return {"photos_on_page": len(page.photos), **rates}
 
 
-def _sets(
-    pool: Pool, model: "ReviewedModel | None", rows: Sequence[int]
-) -> Mapping[int, Sequence[str]]:
-    from florilege.label_review.photo_order import sets_of
-
-    if model is None or model.bundle is None:  # kept features make no sets
-        return {}
-    if model.record is None:
-        warn(f"{model.path} is not calibrated: the page shows no sets")
-        return {}
-    return sets_of(pool, model, rows)
-
-
-def _page_rows(review: _Review, ranking: "Ranking", verdicts: Mapping[str, "Verdict"]) -> list[int]:
-    """The first photos of the order without those decided; answers that are open come first."""
-    names = review.pool.names
-    first, others = ranking.rows[: review.sample], ranking.rows[review.sample :]
-    # What people disagree about is shown again, whichever page it was on.
-    answered = [row for row in (*others, *first) if names[row] in verdicts]
-    opened = [row for row in answered if verdicts[names[row]].class_id is None]
-    return [*opened, *(row for row in first if names[row] not in verdicts)]
-
-
-def _orders(
-    review: _Review, ranking: "Ranking", rows: Sequence[int], verdicts: Mapping[str, "Verdict"]
-) -> list[str]:
-    """The order of the review that drew each of some rows: random if this one or an earlier did."""
-    names, sample = review.pool.names, set(ranking.rows[: review.sample])
-    orders = list[str]()
-    for row in rows:
-        drawn_by = [verdicts[names[row]].order] if names[row] in verdicts else []
-        drawn_by += [review.order] if row in sample else []
-        orders.append(RANDOM if RANDOM in drawn_by else drawn_by[-1])
-    return orders
-
-
-def _conclude(review: _Review, out: Path, report: Mapping[str, object]) -> None:
+def _conclude(review: "Review", out: Path, report: Mapping[str, Any]) -> None:
     source, splits = review.dataset.source, review.pool.name
     if "photos_on_page" not in report:
         conclude(f"{out}: merged", then=[("data", "check", add_options(source, f"labels={out}"))])
         return
     sample = ("--split", splits, "--sample", str(review.sample), "--seed", str(review.seed))
-    page = f"{out / _PAGE}: {count_of(int(str(report['photos_on_page'])), 'photo')}"
-    rate = report.get("estimated_wrong_rate")
-    if rate is not None:
+    if (rate := report.get("estimated_wrong_rate")) is not None:
         typer.echo(f"about {rate:.0%} of the labels of {splits} look wrong")
     conclude(
-        f"{page}; open it in a browser, answer, and save the CSV",
+        f"{out / _PAGE}: {count_of(report['photos_on_page'], 'photo')}; open it in a browser, "
+        "answer, and save the CSV",
         then=[("data", "review", source, *sample, "--answers", "CSV")],
     )

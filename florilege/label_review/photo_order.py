@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -14,26 +16,32 @@ from florilege.calibration.record.record_file import calibrated_runtimes, read_r
 from florilege.calibration.rules.label_doubt import label_doubt
 from florilege.calibration.sets import Ints, Singles
 from florilege.calibration.view import PLAIN
+from florilege.data.corrections import RANDOM
 from florilege.data.options import fraction
 from florilege.data.pool import Pool
+from florilege.data.records import Dataset
 from florilege.errors import BundleError, DataError, UsageError, first
+from florilege.label_review.review_page import ReviewPage, Summary, Verdict
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.output_store import OutputStore, photo_id
 from florilege.models.runtime import Runtime
 from florilege.models.session import FEATURES, Session
 from florilege.run_bundle import bundle_folder
+from florilege.terminal import warn
+
+Order = Literal["random", "doubt", "size"]
 
 
-def plants_of(pool: Pool) -> Ints | None:
-    """The plant of each photo; None where the data name none."""
+def _observations_of(pool: Pool) -> Ints | None:
+    """The observation of each photo; None where the data name none."""
     return None if pool.observations is None else observation_numbers(pool.observations)
 
 
-def random_rows(names: Sequence[str], seed: int) -> list[int]:
+def _random_rows(names: Sequence[str], seed: int) -> list[int]:
     """All rows in an order drawn from the names, so that a larger sample holds a smaller one.
 
     Example:
-        >>> random_rows(["a", "b", "c", "d"], 0) == random_rows(["a", "b", "c", "d"], 0)
+        >>> _random_rows(["a", "b", "c", "d"], 0) == _random_rows(["a", "b", "c", "d"], 0)
         True
     """
     # The key is not the bare name: options of the data draw by that, as `hold_out` draws val.
@@ -41,7 +49,7 @@ def random_rows(names: Sequence[str], seed: int) -> list[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranking:
+class _Ranking:
     """The photos of a pool in the order of a review."""
 
     rows: Sequence[int]  # best first
@@ -75,45 +83,121 @@ class ReviewedModel:
         bundle = open_bundle(bundle_folder(name))
         return cls(path, bundle, read_record(bundle) if calibrated_runtimes(bundle) else None)
 
+    def sets_of(self, pool: Pool, rows: Sequence[int]) -> dict[int, Sequence[str]]:
+        """The set of each of these rows: class ids, best first.
 
-def rank(pool: Pool, order: str, seed: int, model: ReviewedModel | None) -> Ranking:
-    """Order the photos of a pool.
+        Raises:
+            UsageError: There are only kept features.
+            BundleError: The bundle is not calibrated.
+        """
+        if self.bundle is None:
+            raise UsageError(f"{self.path} holds kept features, which make no sets: name a bundle")
+        record = self.record or read_record(self.bundle)  # which says how to calibrate
+        with _outputs(pool.of(rows), self, features=False) as outputs:
+            return dict(zip(rows, _sets(self.bundle, record, outputs), strict=True))
 
-    Raises:
-        UsageError: The order needs a network, and there is none; or one that has the features.
-        BundleError: The order needs a calibrated bundle.
-        DataError: Photos cannot be read.
-    """
-    rows = random_rows(pool.names, seed)
-    if order == "random":
-        return Ranking(rows=rows)
-    if model is None:
-        needs = "a run, a bundle or kept features" if order == "doubt" else "a calibrated bundle"
-        raise UsageError(f"--order {order} needs {needs}: add --model PATH")
-    if order == "size":
-        sets = sets_of(pool, model, rows)
-        return Ranking(rows=sorted(rows, key=lambda row: -len(sets[row])), sets=sets)
-    features, sets = _features(pool, model)
-    plants = plants_of(pool)
-    doubt = label_doubt(features, pool.labels, observations=plants, seed=seed)
-    # NaN, for which no other plant has the label, comes last.
-    ranked = np.argsort(doubt.probabilities[rows], kind="stable")
-    ordered = [rows[place] for place in ranked.tolist()]
-    return Ranking(rows=ordered, sets=sets, wrong_rate=doubt.wrong_rate)
+    def features_of(self, pool: Pool) -> tuple[Singles, dict[int, Sequence[str]]]:
+        """The features of all photos, ``(photos, dimensions)``, and any sets of theirs."""
+        if self.bundle is None:
+            return _stored_features(pool, self.path), {}
+        with _outputs(pool, self, features=True) as outputs:
+            blocks = [values for (values,), _ in outputs.blocks(FEATURES)]
+            sets = [] if self.record is None else _sets(self.bundle, self.record, outputs)
+            return np.concatenate(blocks), dict(enumerate(sets))
 
 
-def sets_of(pool: Pool, model: ReviewedModel, rows: Sequence[int]) -> dict[int, Sequence[str]]:
-    """The set of each of these rows: class ids, best first.
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    """A review: which photos, in which order."""
 
-    Raises:
-        UsageError: There are only kept features.
-        BundleError: The bundle is not calibrated.
-    """
-    if model.bundle is None:
-        raise UsageError(f"{model.path} holds kept features, which make no sets: name a bundle")
-    record = model.record or read_record(model.bundle)  # which says how to calibrate
-    with _outputs(pool.of(rows), model, features=False) as outputs:
-        return dict(zip(rows, _sets(model.bundle, record, outputs), strict=True))
+    dataset: Dataset
+    pool: Pool
+    sample: int
+    order: Order
+    seed: int
+    model: ReviewedModel | None
+
+    def summary(self, verdicts: Mapping[str, Verdict]) -> Summary:
+        """What the answers say of the labels."""
+        sample = self.pool.of(_random_rows(self.pool.names, self.seed)[: self.sample])
+        return Summary.of(verdicts, sample.names, _observations_of(sample))
+
+    @cached_property
+    def ranking(self) -> _Ranking:
+        """The photos of the pool in order, and what came of finding it.
+
+        Raises:
+            UsageError: The order needs a network, and there is none; or one that has the features.
+            BundleError: The order needs a calibrated bundle.
+            DataError: Photos cannot be read.
+        """
+        pool, model, rows = self.pool, self.model, _random_rows(self.pool.names, self.seed)
+        if self.order == "random":
+            return _Ranking(rows=rows)
+        if model is None:
+            kinds = {"doubt": "a run, a bundle or kept features", "size": "a calibrated bundle"}
+            needs = kinds[self.order]
+            raise UsageError(f"--order {self.order} needs {needs}: add --model PATH")
+        if self.order == "size":
+            sets = model.sets_of(pool, rows)
+            return _Ranking(rows=sorted(rows, key=lambda row: -len(sets[row])), sets=sets)
+        features, sets = model.features_of(pool)
+        observations = _observations_of(pool)
+        doubt = label_doubt(features, pool.labels, observations=observations, seed=self.seed)
+        # NaN, for which no other observation has the label, comes last.
+        places = np.argsort(doubt.probabilities[rows], kind="stable").tolist()
+        ordered = [rows[place] for place in places]
+        return _Ranking(rows=ordered, sets=sets, wrong_rate=doubt.wrong_rate)
+
+    def page(self, verdicts: Mapping[str, Verdict]) -> ReviewPage:
+        """The page with the photos that no verdict decides.
+
+        Raises:
+            DataError: There is no such photo, and as `ranking`.
+        """
+        sample, model = {*self.ranking.rows[: self.sample]}, self.model
+        rows = self._undecided(verdicts)
+        if not rows:
+            raise DataError("every photo of the sample is decided: there is nothing to review")
+        sets = self.ranking.sets or self._sets(rows)
+        photos = self.pool.of(rows)
+        return ReviewPage(
+            source=self.dataset.source,
+            classes=self.dataset.classes,
+            others=None if model is None or model.bundle is None else model.bundle.classes,
+            photos=photos,
+            splits=photos.splits,
+            orders=[
+                self._order(verdicts.get(name), sampled=row in sample)
+                for name, row in zip(photos.names, rows, strict=True)
+            ],
+            sets=[sets.get(row, []) for row in rows],
+            answers={name: verdict.answers for name, verdict in verdicts.items()},
+        )
+
+    def _undecided(self, verdicts: Mapping[str, Verdict]) -> list[int]:
+        """The first photos of the order without those decided; answers that are open come first."""
+        names, ranked = self.pool.names, self.ranking.rows
+        sample, others = ranked[: self.sample], ranked[self.sample :]
+        # What people disagree about is shown again, whichever page it was on.
+        answered = (row for row in (*others, *sample) if names[row] in verdicts)
+        opened = [row for row in answered if verdicts[names[row]].class_id is None]
+        return [*opened, *(row for row in sample if names[row] not in verdicts)]
+
+    def _sets(self, rows: Sequence[int]) -> Mapping[int, Sequence[str]]:
+        model = self.model
+        if model is None or model.bundle is None:  # kept features make no sets
+            return {}
+        if model.record is None:
+            warn(f"{model.path} is not calibrated: the page shows no sets")
+            return {}
+        return model.sets_of(self.pool, rows)
+
+    def _order(self, verdict: Verdict | None, *, sampled: bool) -> str:
+        """The order of the review that drew a photo: random if this one or an earlier did."""
+        orders = [] if verdict is None else [verdict.order]
+        orders += [self.order] if sampled else []
+        return RANDOM if RANDOM in orders else orders[-1]
 
 
 @contextmanager
@@ -141,16 +225,6 @@ def _sets(bundle: Bundle, record: CalibrationRecord, outputs: SplitOutputs) -> I
         ranks = np.argsort(-point.rank_by(scores), axis=1, kind="stable")
         for best_first, inside in zip(ranks, point.sets(scores), strict=True):
             yield [ids[index] for index in best_first[inside[best_first]].tolist()]
-
-
-def _features(pool: Pool, model: ReviewedModel) -> tuple[Singles, dict[int, Sequence[str]]]:
-    """The features of all photos, ``(photos, dimensions)``, and their sets, if there are any."""
-    if model.bundle is None:
-        return _stored_features(pool, model.path), {}
-    with _outputs(pool, model, features=True) as outputs:
-        blocks = [values for (values,), _ in outputs.blocks(FEATURES)]
-        sets = [] if model.record is None else _sets(model.bundle, model.record, outputs)
-        return np.concatenate(blocks), dict(enumerate(sets))
 
 
 def _stored_features(pool: Pool, folder: Path) -> Singles:

@@ -26,9 +26,8 @@ from florilege.cores import cores
 from florilege.errors import FlorilegeError, UsageError
 from florilege.models.bundle import MODEL
 from florilege.processes.connections import Dispatcher, address_of, log
-from florilege.processes.memory import demand_memory, free_bytes, memory_bytes
 from florilege.processes.shared_state import TimesInFolder
-from florilege.processes.worker_group import WorkerGroup
+from florilege.processes.worker_group import WorkerGroup, demand_memory, free_bytes, memory_bytes
 from florilege.server.settings import MEBIBYTE, Settings
 
 _CORES_A_WORKER: Final = 2

@@ -70,9 +70,8 @@ def _train_command(
     After Ctrl-C, --resume continues the run to exactly the same result.
     """
     # Here, because torch takes seconds and --help does without.
-    from florilege.training.configuration import resolve
-    from florilege.training.distributed import is_first
-    from florilege.training.run_folder import RunFolder
+    from florilege.training.configuration import RunFolder, resolve
+    from florilege.training.machines import is_first
     from florilege.training.train import train_run
 
     folder = RunFolder(out)
@@ -98,7 +97,7 @@ def _train_command(
 
 def _explain_early_stop(checkpoint: Path, *, features_stay: bool) -> None:
     """Say that there is nothing to resume, unless the loop or a longer command gives hints."""
-    from florilege.training.distributed import is_first
+    from florilege.training.machines import is_first
 
     if not (checkpoint.exists() or is_step()) and is_first():
         note = "; features computed so far are kept" if features_stay else ""

@@ -5,7 +5,7 @@
 settings.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -30,7 +30,6 @@ from florilege.training.config_groups import Metric as Metric
 from florilege.training.config_groups import MetricName as MetricName
 from florilege.training.config_groups import OptimiserConfig as OptimiserConfig
 from florilege.training.config_groups import ScheduleConfig as ScheduleConfig
-from florilege.training.config_groups import metric_of as metric_of
 
 DEFAULT_LOSS: Final = "cross_entropy"
 MAY_CHANGE: Final = (
@@ -149,20 +148,15 @@ class TrainConfig(SettingsGroup):
 
     @model_validator(mode="before")
     @classmethod
-    def _a_mac_trains_on_its_cpu(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and values.get("device") == "mps":
+    def _settings_of_other_machines_and_versions(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        if values.get("device") == "mps":
             raise ValueError(
                 "device=mps: the GPU of a Mac has no float64, which losses and thresholds are "
                 "computed in; use --device cpu"
             )
-        return values
-
-    @model_validator(mode="before")
-    @classmethod
-    def _heads_are_not_averaged(cls, values: Any) -> Any:
-        if not isinstance(values, Mapping) or "blend" not in values:
-            return values
-        if values["blend"]:
+        if values.get("blend"):
             raise ValueError(
                 "blend=true averaged heads in an older version, and is no better than one head "
                 "whose weight decay is chosen: train again without it"
@@ -171,55 +165,53 @@ class TrainConfig(SettingsGroup):
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:
+        if conflict := next(self._conflicts(), None):
+            raise ValueError(conflict)
+        return self
+
+    def _conflicts(self) -> Iterator[str]:
+        """What is wrong with settings that exclude or need each other."""
         if not self.loss.get("name"):
-            raise ValueError(f"loss must be a mapping with a name, got {self.loss!r}")
+            yield f"loss must be a mapping with a name, got {self.loss!r}"
+        yield from self._conflicts_of_parts()
+        if self.skip_doubtful and not self.freeze:
+            yield "skip_doubtful judges labels by kept features: add --freeze backbone"
+        if self.class_weight_power and self.loss.get("weight") is not None:
+            yield "class_weight_power and loss.weight both weight classes: set one"
+        if self.mixup and self.cutmix:
+            yield "mixup and cutmix both mix the pictures of a batch: set one"
+        if self.optimiser.name == "lbfgs":
+            yield from self._conflicts_of_lbfgs()
+
+    def _conflicts_of_parts(self) -> Iterator[str]:
+        if self.cutmix and self.freeze:
+            yield "cutmix mixes pictures, and freeze=backbone trains on features: leave one out"
         if self.freeze and self.weights is None:
-            raise ValueError(
-                "freeze=backbone needs weights: name a file, a run or a bundle, or pretrained"
-            )
+            yield "freeze=backbone needs weights: name a file, a run or a bundle, or pretrained"
         if self.freeze and self.unfreeze is not None:
-            raise ValueError(
+            yield (
                 f"freeze=backbone and unfreeze={self.unfreeze} cannot be combined: leave one out, "
                 "or add --set freeze=null"
             )
         if isinstance(self.unfreeze, int) and self.weights is None:
-            raise ValueError(
+            yield (
                 f"unfreeze={self.unfreeze} keeps the other blocks at their initial weights, so it "
                 "needs weights: name a file, a run or a bundle, or pretrained"
             )
-        if self.class_weight_power and self.loss.get("weight") is not None:
-            raise ValueError("class_weight_power and loss.weight both weight classes: set one")
-        return self
 
-    @model_validator(mode="after")
-    def _pictures_or_features_are_needed(self) -> Self:
-        if self.skip_doubtful and not self.freeze:
-            raise ValueError("skip_doubtful judges labels by kept features: add --freeze backbone")
-        if self.mixup and self.cutmix:
-            raise ValueError("mixup and cutmix both mix the pictures of a batch: set one")
-        if self.cutmix and self.freeze:
-            raise ValueError(
-                "cutmix mixes pictures, and freeze=backbone trains on features: leave one out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _a_head_can_be_solved_for(self) -> Self:
-        if self.optimiser.name != "lbfgs":
-            return self
+    def _conflicts_of_lbfgs(self) -> Iterator[str]:
         if not self.freeze:
-            raise ValueError(
+            yield (
                 "optimiser.name=lbfgs solves for a head on kept features: add --freeze backbone, "
                 "or --set optimiser.name=sgd"
             )
         averages = self.average.decay is not None
-        unused = {"mixup": bool(self.mixup), "average.decay": averages}
-        for name in (name for name, is_set in unused.items() if is_set):
-            raise ValueError(
-                f"{name} needs small steps, and optimiser.name=lbfgs takes all photos at once: "
-                f"leave {name} out, or add --set optimiser.name=sgd"
-            )
-        return self
+        for name, is_set in (("mixup", bool(self.mixup)), ("average.decay", averages)):
+            if is_set:
+                yield (
+                    f"{name} needs small steps, and optimiser.name=lbfgs takes all photos at once: "
+                    f"leave {name} out, or add --set optimiser.name=sgd"
+                )
 
     @property
     def mixes(self) -> str | None:

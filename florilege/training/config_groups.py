@@ -45,7 +45,7 @@ CLIP_NORM: Final = 1.0
 
 
 class OptimiserConfig(SettingsGroup):
-    """The optimiser; see ``florilege.training.optimisation``."""
+    """The optimiser; see ``florilege.training.loop.training_state``."""
 
     name: Literal["sgd", "adamw", "lbfgs"] = "sgd"
     """Stochastic gradient descent, Adam with decoupled weight decay, or, for a head with `freeze`,
@@ -103,7 +103,7 @@ class OptimiserConfig(SettingsGroup):
 
 
 class AverageConfig(SettingsGroup):
-    """Moving average of the weights; see ``florilege.training.optimisation``."""
+    """Moving average of the weights; see ``florilege.training.loop.training_state``."""
 
     decay: float | None = Field(default=None, gt=0, lt=1)
     """Share of the average that each step keeps, such as 0.999; the averaged weights are then
@@ -111,7 +111,7 @@ class AverageConfig(SettingsGroup):
 
 
 class ScheduleConfig(SettingsGroup):
-    """The learning rate over time; see ``florilege.training.optimisation``."""
+    """The learning rate over time; see ``florilege.training.loop.training_state``."""
 
     name: Literal["cosine", "step", "constant"] = "cosine"
     """Shape of the curve after the warm-up."""
@@ -214,17 +214,17 @@ class Metric:
         """Prefix of the columns of its values, such as ``val_macro_average_3_``."""
         return f"{self.column.removesuffix('k')}{self.k:g}_"
 
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """That which chose a row of ``metrics.csv``; a ``KeyError`` if it names none."""
+        for name in get_args(MetricName):
+            if f"{_PREFIX}{name}" in row:
+                return cls(name=name, k=float(row[f"{_PREFIX}{name}"]))
+        raise KeyError(f"{_PREFIX}average_k")
+
     def column_of(self, head: str, score_kind: str) -> str:
         """Column of its value; the score kind does not matter for sets of a fixed size."""
         return f"{self.prefix}{head}" if self.fixed_size else f"{self.prefix}{head}_{score_kind}"
-
-
-def metric_of(row: Mapping[str, Any]) -> Metric:
-    """The metric that chose a row of ``metrics.csv``; a ``KeyError`` if it names none."""
-    for name in get_args(MetricName):
-        if f"{_PREFIX}{name}" in row:
-            return Metric(name=name, k=float(row[f"{_PREFIX}{name}"]))
-    raise KeyError(f"{_PREFIX}average_k")
 
 
 class ValidationConfig(SettingsGroup):

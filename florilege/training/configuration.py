@@ -1,12 +1,14 @@
-"""From flags, environment, a file and a recipe to one ``TrainConfig``.
+"""From flags, environment, a file and a recipe to one ``TrainConfig``, and the folder of a run.
 
 In order of precedence: flags, the environment (click passes both on as flags), ``--config``, the
 recipe, the picture size of the data if known, the preprocessing of the network, and the defaults
 of ``florilege.training.config``.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -16,13 +18,17 @@ from pydantic import ValidationError
 
 from florilege.data.options import add_options
 from florilege.data.sources import own_pictures
-from florilege.errors import UsageError, suggestion
-from florilege.models.backbones import architecture
+from florilege.errors import BundleError, DataError, UsageError, suggestion
+from florilege.files import LOCK, new_folder_lock, write_atomic
+from florilege.models.backbones import RECORD, Provenance, architecture
+from florilege.models.classes import ClassTable
+from florilege.models.photo_hashes import PHOTOS
 from florilege.settings import complaint
 from florilege.training.config import (
     ABBREVIATIONS,
     CLIP_NORM,
     DEFAULT_LOSS,
+    MAY_CHANGE,
     OWN_DEFAULTS,
     TrainConfig,
 )
@@ -61,11 +67,11 @@ def resolve(
     settings = {key: value for key, value in flags.items() if value is not None}
     if "loss" in settings:
         settings["loss"] = {"name": settings["loss"]}
-    explicit = merge(read_yaml(config) if config else {}, settings)
+    explicit = _merge(_read_yaml(config) if config else {}, settings)
     # names first, because a name drops the parameters that were set before it
     for override in sorted(overrides, key=lambda text: not text.startswith(_NAMES)):
-        explicit = merge(explicit, _override(override))
-    return _with_clipping(_with_preprocess(from_plain(_on_recipe(explicit))))
+        explicit = _merge(explicit, _override(override))
+    return _with_clipping(_with_preprocess(_from_plain(_on_recipe(explicit))))
 
 
 def _on_recipe(explicit: Plain) -> Plain:
@@ -77,8 +83,8 @@ def _on_recipe(explicit: Plain) -> Plain:
             f"{suggestion(name, RECIPES)}"
         )
     recipe = RECIPES[name]
-    defaults = merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, recipe.settings)
-    merged = merge(defaults, explicit)
+    defaults = _merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, recipe.settings)
+    merged = _merge(defaults, explicit)
     if "data" not in merged and recipe.place:
         raise UsageError(f"no data given: add --data {recipe.data}; {recipe.place}")
     if recipe.options and isinstance(source := merged.get("data"), str):
@@ -122,7 +128,7 @@ def _with_clipping(config: TrainConfig) -> TrainConfig:
     return config.model_copy(update={"optimiser": clipped})
 
 
-def from_plain(plain: Mapping[str, Any]) -> TrainConfig:
+def _from_plain(plain: Mapping[str, Any]) -> TrainConfig:
     """Build the configuration from nested dicts; a ``UsageError`` names a setting it refuses."""
     if "data" not in plain:
         raise UsageError("no data given: add --data (a folder, a manifest, or flora)")
@@ -132,14 +138,14 @@ def from_plain(plain: Mapping[str, Any]) -> TrainConfig:
         raise UsageError(complaint(error, TrainConfig, ABBREVIATIONS)) from error
 
 
-def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Plain:
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Plain:
     """Nested merge in which ``above`` wins.
 
     Another loss in ``above`` drops the parameters in ``below``; another optimiser drops the
     settings whose defaults depend on the optimiser.
 
     Example:
-        >>> merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
+        >>> _merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
         {'a': {'b': 3, 'c': 2}}
     """
     merged, above = _canonical_names(below), _canonical_names(above)
@@ -149,7 +155,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Plain:
             other_loss = key == "loss" and value.get("name", old.get("name")) != old.get("name")
             if key == "optimiser" and value.get("name") not in (None, old.get("name", "sgd")):
                 old = {name: value for name, value in old.items() if name not in _OWN}
-            merged[key] = dict(value) if other_loss else merge(old, value)
+            merged[key] = dict(value) if other_loss else _merge(old, value)
         else:
             merged[key] = value
     return merged
@@ -161,7 +167,7 @@ def _canonical_names(plain: Mapping[str, Any]) -> Plain:
     if "optimizer" in settings:
         ours, other = settings.get("optimiser"), settings.pop("optimizer")
         if isinstance(ours, Mapping) and isinstance(other, Mapping):
-            other = merge(ours, other)
+            other = _merge(ours, other)
         settings["optimiser"] = other
     validation = settings.get("validation")
     if isinstance(validation, Mapping) and "average_k" in validation:
@@ -192,7 +198,7 @@ def parse_yaml(text: str | bytes, source: str) -> Any:
         raise UsageError(f"{source} is not YAML: {error}") from error
 
 
-def read_yaml(path: Path) -> Plain:
+def _read_yaml(path: Path) -> Plain:
     """Read a settings file; a ``UsageError`` if it cannot be read or holds no mapping."""
     try:
         content = parse_yaml(path.read_bytes(), str(path))
@@ -206,5 +212,114 @@ def read_yaml(path: Path) -> Plain:
 
 
 def to_yaml(config: TrainConfig) -> str:
-    """The text of ``config.yaml``: every setting, readable by :func:`read_yaml`."""
+    """The text of ``config.yaml``: every setting, readable by :func:`_read_yaml`."""
     return yaml.safe_dump(config.to_plain(), sort_keys=False, allow_unicode=True)
+
+
+class RunFolder:
+    """The files of a run by name; the folder need not exist yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.classes = path / "classes.json"
+        self.thumbnails = path / "thumbnails.zip"
+        self.photos = path / PHOTOS
+        self.doubtful = path / "doubtful.csv"
+        self.weights = path / RECORD
+        self.last = path / "last.pt"
+        self.best = path / "best.safetensors"
+        self.metrics = path / "metrics.csv"
+        self.events = path / "events"
+        self.report = path / "report.html"
+        self.lock = path / LOCK
+
+    def check_free(self) -> None:
+        """Raise a ``UsageError`` if the folder is not empty or cannot be read."""
+        try:
+            empty = not self.path.exists() or set(self.path.iterdir()) <= {self.lock}
+        except OSError as error:
+            raise UsageError(f"cannot use {self.path} as run folder: {error.strerror}") from error
+        if not empty:
+            raise UsageError(
+                f"{self.path} is not empty: add --resume to continue the run in it, or choose "
+                "another --out"
+            )
+
+    def check_resumable(self, config: TrainConfig, classes: ClassTable) -> None:
+        """Refuse to resume with other settings or classes than the run started with.
+
+        Raises:
+            UsageError: Settings differ; the message names them and those that may change.
+            DataError: The classes or their training pictures are no longer the same.
+            BundleError: The settings of the run cannot be read.
+        """
+        old, new = self.read_config().to_plain(), config.to_plain()
+        changed = [key for key in old if old[key] != new[key] and key not in MAY_CHANGE]
+        if changed:
+            differences = "; ".join(f"{key} was {old[key]!r}, now {new[key]!r}" for key in changed)
+            raise UsageError(
+                f"a resumed run keeps its settings, but {differences}. Leave that out, or train "
+                f"into another --out. These may change: {', '.join(MAY_CHANGE)}"
+            )
+        before, now = (
+            [(item.id, item.training_count) for item in table]
+            for table in (self.read_classes(), classes)
+        )
+        if before != now:
+            raise DataError(
+                f"{config.data} has changed since the run started: other classes or another number "
+                "of training pictures. Restore it, or train into another --out"
+            )
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Create the folder and lock it while a block runs; errors as in `new_folder_lock`."""
+        return new_folder_lock(self.path, f"cannot create {self.path}")
+
+    def write_settings(
+        self, config: TrainConfig, classes: ClassTable, thumbnails: bytes | None = None
+    ) -> None:
+        """Write the classes and then ``config.yaml``, which marks the folder as a run.
+
+        ``thumbnails`` is the result of `pack_thumbnails`, if a class has one.
+        """
+        write(self.classes, classes.to_json().encode())
+        if thumbnails is not None:
+            write(self.thumbnails, thumbnails)
+        write(self.config, to_yaml(config).encode())
+
+    def read_provenance(self) -> Provenance | None:
+        """The weights the run started from; None if random or not recorded by an older version."""
+        try:
+            return Provenance(**json.loads(self.weights.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            raise BundleError(f"cannot read {self.weights}: {error}") from error
+
+    def read_config(self) -> TrainConfig:
+        """The settings of the run; a ``BundleError`` if they are missing or damaged."""
+        if not self.config.is_file():
+            raise BundleError(f"{self.path} is not a run folder: it has no config.yaml")
+        try:
+            return _from_plain(_read_yaml(self.config))
+        except UsageError as error:
+            raise BundleError(f"{self.config} is damaged: {error}") from error
+
+    def read_classes(self) -> ClassTable:
+        """The classes of the run; a ``BundleError`` if they cannot be read."""
+        try:
+            return ClassTable.from_json(self.classes.read_bytes())
+        except OSError as error:
+            raise BundleError(f"cannot read {self.classes}: {error.strerror}") from error
+
+
+def write(path: Path, content: bytes | memoryview) -> None:
+    """Write a file of the run folder atomically; a ``BundleError`` if the disk is full."""
+    try:
+        write_atomic(path, content)
+    except OSError as error:
+        raise BundleError(
+            f"cannot write {path}: {error.strerror or error}. Everything up to the last checkpoint "
+            "is safe: make room and continue with --resume"
+        ) from error

@@ -17,8 +17,8 @@ from florilege.models.export import MOST_BYTES
 from florilege.models.heads import CosineHead, TwoHead
 from florilege.training import losses
 from florilege.training.config import TrainConfig
-from florilege.training.distributed import ALONE, Ranks
 from florilege.training.losses import Loss
+from florilege.training.machines import ALONE, Ranks
 
 _HEAD_SCALE: Final = 10.0
 
@@ -31,6 +31,22 @@ class Objective:
     head: str  # the head it trains
     notes: tuple[str, ...]  # for the user, on defaults that depend on the data
     head_scale: float | None = None  # multiplies cosines, for a loss without a scale of its own
+
+    @classmethod
+    def of(cls, config: TrainConfig, dataset: Dataset, ranks: Ranks = ALONE) -> "Objective":
+        """The loss of a run on its data."""
+        labels, fewest = dataset.split("train").labels, 2 * ranks.count
+        if len(labels) < fewest:
+            raise DataError(
+                f"{config.data} has {len(labels)} training pictures; at least {fewest} are needed"
+            )
+        if config.batch_size < fewest:
+            raise UsageError(
+                f"batch_size must be at least {fewest}, two pictures for each of {ranks.count} "
+                f"processes, got {config.batch_size}: it counts those of all processes"
+            )
+        counts = np.bincount(labels, minlength=len(dataset.classes)).tolist()
+        return _make_objective(config, counts)
 
     def __call__(
         self, outputs: Tensor | tuple[Tensor, ...], labels: Tensor, rows: Tensor
@@ -86,7 +102,7 @@ class Objective:
         return self.head_scale if self.loss_fn.scale is None else float(self.loss_fn.scale)
 
 
-def make_objective(config: TrainConfig, class_counts: Sequence[int]) -> Objective:
+def _make_objective(config: TrainConfig, class_counts: Sequence[int]) -> Objective:
     """Build the loss of a run, filling in what it needs to know about the data unless it is set.
 
     Raises:
@@ -196,22 +212,6 @@ def head_of(name: str, head: str) -> str:
     return head
 
 
-def objective_of(config: TrainConfig, dataset: Dataset, ranks: Ranks = ALONE) -> Objective:
-    """The loss of a run on its data."""
-    labels, fewest = dataset.split("train").labels, 2 * ranks.count
-    if len(labels) < fewest:
-        raise DataError(
-            f"{config.data} has {len(labels)} training pictures; at least {fewest} are needed"
-        )
-    if config.batch_size < fewest:
-        raise UsageError(
-            f"batch_size must be at least {fewest}, two pictures for each of {ranks.count} "
-            f"processes, got {config.batch_size}: it counts those of all processes"
-        )
-    counts = np.bincount(labels, minlength=len(dataset.classes)).tolist()
-    return make_objective(config, counts)
-
-
 def build_network(config: TrainConfig, head: str, classes: int) -> Network:
     """The network that the settings describe, with weights drawn from torch's random state."""
     try:
@@ -232,7 +232,7 @@ def seeded(
 ) -> tuple[Objective, Network]:
     """The loss and the network of a run, with random weights from its seed; see `start`."""
     torch.manual_seed(config.seed)
-    objective = objective_of(config, dataset, ranks)
+    objective = Objective.of(config, dataset, ranks)
     return objective, build_network(config, objective.head, len(dataset.classes))
 
 

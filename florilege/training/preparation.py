@@ -22,8 +22,8 @@ from florilege.tables import csv_bytes
 from florilege.training.batches.data_loader import Features
 from florilege.training.batches.run_photos import short_side
 from florilege.training.config import TrainConfig
+from florilege.training.configuration import RunFolder
 from florilege.training.recipes import RECIPES
-from florilege.training.run_folder import RunFolder
 from florilege.version import own_version
 
 _MACHINE_SETTINGS: Final = ("workers", "cache_mb", "picture_cache", "features")
@@ -50,8 +50,8 @@ def _with_choosing_part(dataset: Dataset) -> Dataset:
     val = dataset.splits.get("val")
     if val is None:
         return dataset
-    plants = None if val.observations is None else observation_numbers(val.observations)
-    rows = choosing_rows(plants, len(val))
+    names = val.observations
+    rows = choosing_rows(None if names is None else observation_numbers(names), len(val))
     if rows is None:
         return dataset
     part = val.select_rows(np.flatnonzero(rows), name=val.name)
@@ -181,15 +181,9 @@ def without_damaged(dataset: Dataset) -> tuple[Dataset, list[str]]:
     if not any(damaged.values()):
         return dataset, []
     splits = {name: split.without(damaged[name]) for name, split in dataset.splits.items()}
-    classes = dataset.classes
-    if (train := splits.get("train")) is not None:
-        counts = np.bincount(train.labels, minlength=len(classes)).tolist()
-        classes = ClassTable(
-            tuple(
-                replace(item, training_count=count)
-                for item, count in zip(classes, counts, strict=True)
-            )
-        )
+    counts = np.bincount(splits["train"].labels, minlength=len(dataset.classes)).tolist()
+    recounted = zip(dataset.classes, counts, strict=True)
+    classes = ClassTable(tuple(replace(item, training_count=count) for item, count in recounted))
     lines = [f"skipped because they cannot be read: {_counts(damaged)}", *_names(damaged)]
     return replace(dataset, splits=splits, classes=classes), lines
 

@@ -1,5 +1,6 @@
 """Export a finished run to a bundle, the folder that is calibrated and served."""
 
+import csv
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,12 +16,11 @@ from florilege.models.classes import ClassTable
 from florilege.models.export import export_onnx
 from florilege.models.heads import output_names
 from florilege.models.photo_hashes import PHOTOS
-from florilege.training.config import TrainConfig, metric_of
-from florilege.training.configuration import to_yaml
+from florilege.training.config import Metric, TrainConfig
+from florilege.training.configuration import RunFolder, to_yaml
 from florilege.training.frozen.head_solver import decays_of
-from florilege.training.loop.history import best_row
+from florilege.training.loop.evaluation import merit
 from florilege.training.network import build_network, head_of
-from florilege.training.run_folder import RunFolder
 from florilege.version import installed
 
 _LIBRARIES: Final = (
@@ -46,7 +46,7 @@ def export_run(run: Path, out: Path) -> Bundle:
     if not folder.best.is_file():
         raise BundleError(f"{run} has no best.safetensors: train it, or continue with --resume")
     load_into(network, read_weights(folder.best), origin=str(folder.best))
-    preprocess, row = config.preprocess, best_row(folder)
+    preprocess, row = config.preprocess, _best_row(folder)
     facts = _RunFacts(config, classes, row, folder.read_provenance())
     with reserved(out):
         model, parity = export_onnx(network, preprocess)
@@ -72,6 +72,29 @@ def export_run(run: Path, out: Path) -> Bundle:
         )
 
 
+def _best_row(folder: RunFolder) -> dict[str, Any]:
+    """The figures of the best epoch by column, if there is one; ``BundleError`` if damaged."""
+    if not folder.metrics.is_file():
+        return {}
+    try:
+        with folder.metrics.open(encoding="utf-8", newline="") as file:
+            rows = [
+                {key: _number(value) for key, value in row.items()} for row in csv.DictReader(file)
+            ]
+        return max(rows, key=merit) if rows else {}
+    except (OSError, csv.Error, KeyError, ValueError, TypeError) as error:
+        raise BundleError(f"{folder.metrics} cannot be read: {error!r}") from error
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 def _name_of(run: Path) -> str:
     """The name of its folder, or of the one around a folder that is only called ``run``."""
     folder = run.resolve()
@@ -95,7 +118,7 @@ def _provenance(run: _RunFacts, parity: dict[str, Any]) -> dict[str, Any]:
         "training_pictures": None if counts is None else int(counts.sum()),
         "checkpoint_chosen_on": "val" if row else None,
         "networks_compared": _networks_compared(run) if row else None,
-        "checkpoint_chosen_by": str(metric_of(row)) if row else None,
+        "checkpoint_chosen_by": str(Metric.of(row)) if row else None,
         "epoch": row.get("epoch"),
         "weight_decay": row.get("weight_decay"),
         "recipe": config.recipe,
@@ -176,9 +199,9 @@ def _numbers(values: Sequence[float]) -> str:
 def _figures(row: Mapping[str, Any]) -> str:
     if not row:
         return "No epoch was trained: these are initial weights, for speed tests."
-    how = f"Epoch {row['epoch']} was chosen on `val` by its {metric_of(row)}: "
+    how = f"Epoch {row['epoch']} was chosen on `val` by its {Metric.of(row)}: "
     if "weight_decay" in row:
-        metric = str(metric_of(row)).capitalize()
+        metric = str(Metric.of(row)).capitalize()
         how = f"Weight decay {row['weight_decay']:g} was chosen on `val`. {metric}: "
     return (
         f"{how}"

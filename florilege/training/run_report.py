@@ -13,10 +13,9 @@ from matplotlib.ticker import MaxNLocator
 
 from florilege.calibration.report import html_page as html
 from florilege.calibration.report.html_page import BLUE, GREEN, OCHRE, RUST, STYLE, panel
-from florilege.training.config import TrainConfig, metric_of
-from florilege.training.configuration import to_yaml
-from florilege.training.loop.history import Row, merit
-from florilege.training.run_folder import RunFolder, write
+from florilege.training.config import Metric, TrainConfig
+from florilege.training.configuration import RunFolder, to_yaml, write
+from florilege.training.loop.evaluation import Row, merit
 
 _LINES: Final = ((GREEN, "-", "o"), (RUST, "--", "s"), (BLUE, "-.", "^"), (OCHRE, ":", "D"))
 _HEADS: Final = ("linear", "cosine", "multi_label", "sccp")
@@ -54,7 +53,7 @@ def _summary(history: Sequence[Row]) -> Iterator[html.Markup]:
     yield html.words(
         f"{choice}, where "
         f"{html.percent(float(best['val_score']))} of the sets on validation hold the right class "
-        f"(set size {metric_of(best).sets}), with the {_words(best['val_best_head'])} head and "
+        f"(set size {Metric.of(best).sets}), with the {_words(best['val_best_head'])} head and "
         f"{best['val_best_score_kind']} scores. Trained for {minutes} min {seconds} s."
     )
     yield html.words(
@@ -95,7 +94,7 @@ def _axis(history: Sequence[Row]) -> tuple[str, list[float]]:
 
 
 def _curves(history: Sequence[Row]) -> Iterator[html.Markup]:
-    column, metric = partial(_column, history), metric_of(history[-1])
+    column, metric = partial(_column, history), Metric.of(history[-1])
     accuracy = {
         _choice(name.removeprefix(metric.prefix)): [100 * share for share in column(name)]
         for name in history[0]

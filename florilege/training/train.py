@@ -11,20 +11,19 @@ import torch
 from torch import nn
 
 from florilege.data.records import Dataset
-from florilege.errors import UsageError
+from florilege.errors import FlorilegeError, UsageError
 from florilege.models.backbones import Weights, load_into, open_weights, read_weights
 from florilege.terminal import say
-from florilege.training.batches.data_loader import Features, Sources, open_sources
-from florilege.training.batches.run_photos import RunPhotos, UnreadablePictures, numbers_of
-from florilege.training.config import TrainConfig, metric_of
-from florilege.training.device import Compute, choose, exhausted, tuned
-from florilege.training.distributed import Ranks, together
+from florilege.training.batches.data_loader import Features, Sources
+from florilege.training.batches.run_photos import RunPhotos, UnreadablePictures
+from florilege.training.config import Metric, TrainConfig
+from florilege.training.configuration import RunFolder, write
 from florilege.training.frozen.features import HeadOnFeatures, frozen_backbone, threads_for
 from florilege.training.frozen.head_solver import search
-from florilege.training.loop.checkpoint import Position, TrainingState, load, save_weights
 from florilege.training.loop.training_loop import Run, Say
+from florilege.training.loop.training_state import Position, TrainingState, rate_share
+from florilege.training.machines import Compute, Ranks, together
 from florilege.training.network import seeded, start, unfreeze
-from florilege.training.optimisation import rate_share
 from florilege.training.preparation import (
     all_named,
     doubt_in,
@@ -37,7 +36,6 @@ from florilege.training.preparation import (
     reference_pictures,
     without_damaged,
 )
-from florilege.training.run_folder import RunFolder, write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +67,8 @@ def train_run(
         BundleError: A checkpoint or weights that do not fit, or a full disk.
         KeyboardInterrupt: The user stopped it; ``last.pt`` is up to date.
     """
-    compute = choose(config.device, config.precision)
-    with together(compute.device) as ranks, exhausted(), tuned(compute):
+    compute = Compute.of(config.device, config.precision)
+    with together(compute.device) as ranks, _exhausted(), _tuned(compute):
         say = say if ranks.first else lambda _line: None
         try:
             return _TrainingProcess(config, RunFolder(out), compute, ranks, say, resume).train()
@@ -78,6 +76,43 @@ def train_run(
             if not ranks.alone:
                 raise
             raise all_named(config.data) or error from error
+
+
+@contextmanager
+def _tuned(compute: Compute) -> Iterator[None]:
+    """Let cuDNN time its convolution algorithms once per batch size and keep the fastest.
+
+    A run has few batch sizes, and all its inputs are equally large. Does nothing if torch is set to
+    deterministic algorithms: which one is fastest may differ from run to run.
+    """
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark
+    deterministic = torch.are_deterministic_algorithms_enabled() or cudnn.deterministic
+    cudnn.benchmark = before or (compute.on_gpu and not deterministic)
+    try:
+        yield
+    finally:
+        cudnn.benchmark = before
+
+
+@contextmanager
+def _exhausted() -> Iterator[None]:
+    """If a run ends because memory runs out, raise a ``FlorilegeError`` saying what to change."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        reason = str(error)
+        full = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if full or "can't allocate memory" in reason:
+            what = "there is not enough memory"
+        elif "DataLoader worker" in reason:
+            what = "a process that prepares pictures was killed, perhaps because memory ran out"
+        else:
+            raise
+        raise FlorilegeError(
+            f"{what}: lower batch_size (accumulate=2 makes a step of two batches), image_size, "
+            "cache_mb or workers. Everything up to the last checkpoint is safe: --resume continues"
+        ) from error
 
 
 @dataclass
@@ -114,7 +149,7 @@ class _TrainingProcess:
             run=str(self.folder.path),
             epochs=self.position.epoch,
             best_epoch=best,
-            metric=str(metric_of(row) if row else self.config.validation.chosen_by),
+            metric=str(Metric.of(row) if row else self.config.validation.chosen_by),
             accuracy=self.position.best_score,
             head=str(row["val_best_head"]) if row else None,
             score_kind=str(row["val_best_score_kind"]) if row else None,
@@ -179,18 +214,16 @@ class _TrainingProcess:
             self.sources = Sources(*self.features, workers=0)
             trainable = HeadOnFeatures(self.network, self.features[0])
         loss_fn = self.objective.loss_fn.to(self.compute.device)
-        self.trained = TrainingState.before_training(
-            *(trainable, loss_fn, config, self.compute), photos=photos
-        )
+        self.trained = TrainingState(trainable, loss_fn, config, self.compute, photos)
         with ranks.agreeing():
             self.position = Position()
             if self.restored:
-                self.position = load(self.folder.last, self.trained, ranks)
+                self.position = self.trained.load(self.folder.last, ranks)
         position = self.position
         ranks.check_same({"checkpoint": f"of step {position.step}, batch {position.batch}"})
         with ranks.agreeing(patiently=True):  # machines may decode at very different speeds
             if position.epoch < config.epochs and self.sources is None:
-                self.sources = open_sources(
+                self.sources = Sources.of(
                     *(self.dataset, config, ranks),
                     on_gpu=self.compute.on_gpu,
                     photos=self.trained.photos,
@@ -203,11 +236,8 @@ class _TrainingProcess:
         """The photos of the run, of which only those with features have been read."""
         recorded, *_ = self.ranks.all(self.folder.photos.is_file())  # as the first process sees it
         photos = RunPhotos.of(self.dataset, self.config, self.weights, recorded=recorded)
-        for hashes, features in zip(photos.hashes.values(), self.features or (), strict=False):
-            if features.hashes is not None:
-                hashes[:] = numbers_of(features.hashes)
-            if features.fingerprints is not None:
-                photos.fingerprints[:] = features.fingerprints
+        for name, features in zip(photos.hashes, self.features or (), strict=False):
+            photos.note(name, features.hashes, features.fingerprints)
         return photos
 
     def frozen_features(self) -> tuple[Features, Features] | None:
@@ -276,7 +306,7 @@ class _TrainingProcess:
             if not self.ranks.first:
                 return
             if not self.folder.best.is_file():
-                save_weights(self.folder.best, run.state())
+                self.trained.save_weights(self.folder.best, self.network)
             from florilege.training.run_report import write_report  # matplotlib takes a second
 
             write_report(self.folder, self.config, self.position.history)

@@ -20,7 +20,7 @@ from benchmarks.sets.decays import (
 from benchmarks.sets.head_methods import FIRST_SEED, Bench
 from benchmarks.sets.label_doubt import accuracies
 from florilege.training.config import Metric
-from florilege.training.frozen.head_solver import DECAYS, candidate_of
+from florilege.training.frozen.head_solver import DECAYS, _candidate_of
 from tests.benchmarks.test_heads import _sizes as _sizes
 from tests.benchmarks.test_heads import bench as bench
 from tests.benchmarks.test_heads import photos as photos
@@ -71,7 +71,7 @@ def test_the_grid_goes_on_beyond_an_end_for_as_long_as_sets_get_better(bench: Be
         rights = round(min(1.0, 0.02 / parameter) * len(true))  # best at 0.02, level below
         guess = np.where(np.arange(len(true)) < rights, true, (true + 1) % 3)
         logits = {"linear": np.eye(3, dtype=np.float32)[guess]}
-        on_val = candidate_of(logits, true, Metric(name="top_k", k=1.0), weight_decay=parameter)
+        on_val = _candidate_of(logits, true, Metric(name="top_k", k=1.0), weight_decay=parameter)
         return Solved(parameter, (logits, logits), (on_val,))
 
     grid = Grid((1.0, 0.3, 0.1), (3.0,), (0.03, 0.01, 0.003))

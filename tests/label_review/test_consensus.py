@@ -6,7 +6,7 @@ import numpy as np
 
 from florilege.calibration.intervals import wilson
 from florilege.data.corrections import COLUMNS, ReviewAnswer
-from florilege.label_review.consensus import merged_table, summary, verdicts_of
+from florilege.label_review.review_page import Summary, merged_table, verdicts_of
 
 
 def answer(photo: str, word: str, by: str, corrected: str = "") -> ReviewAnswer:
@@ -81,7 +81,7 @@ def test_the_rate_is_of_the_random_sample_and_agreement_of_what_two_decided() ->
         [right("s0", "bob"), wrong("s1", "bob"), wrong("s6", "bob"), undecided("s2", "bob")],
         [wrong(f"doubtful{number}", "ann") for number in range(20)],
     ]
-    sums = summary(verdicts_of(files), sample)
+    sums = Summary.of(verdicts_of(files), sample)
     assert (sums.photos, sums.decided, sums.wrong) == (28, 26, 21)
     assert list(sums.open) == ["s1", "s7"]
     assert (sums.shared, sums.agreed, sums.agreement) == (3, 2, 2 / 3)
@@ -98,15 +98,15 @@ def test_photos_of_one_plant_widen_the_interval() -> None:
     answers = [wrong(name, "a") if row % 20 < 4 else right(name, "a")
                for row, name in enumerate(sample)]  # fmt: skip
     verdicts = verdicts_of([answers])
-    alone = summary(verdicts, sample).ci95
-    plants = summary(verdicts, sample, np.arange(40) // 4).ci95
+    alone = Summary.of(verdicts, sample).ci95
+    related = Summary.of(verdicts, sample, np.arange(40) // 4).ci95
     assert alone is not None
-    assert plants is not None
-    assert plants[0] < alone[0] < alone[1] < plants[1]
+    assert related is not None
+    assert related[0] < alone[0] < alone[1] < related[1]
 
 
 def test_without_a_decided_photo_of_the_sample_there_is_no_rate() -> None:
-    sums = summary(verdicts_of([[wrong("other", "ann"), undecided("s", "ann")]]), ["s"])
+    sums = Summary.of(verdicts_of([[wrong("other", "ann"), undecided("s", "ann")]]), ["s"])
     assert (sums.wrong_rate, sums.ci95, sums.agreement) == (None, None, None)
 
 

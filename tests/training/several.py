@@ -21,9 +21,9 @@ import typer
 import florilege.training.network
 from florilege.errors import FlorilegeError
 from florilege.models.backbones import Network
+from florilege.training.batches import run_photos
 from florilege.training.batches.data_loader import Batch
 from florilege.training.config import TrainConfig
-from florilege.training.loop import training_loop
 from florilege.training.loop.training_loop import Run, Say
 from florilege.training.network import build_network
 from florilege.training.train import train_run
@@ -163,7 +163,7 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     leave_out_drawings(pytest.MonkeyPatch())
     # photos are identified while they train: nobody reads one again, in any of the processes
-    setattr(training_loop, "hash_photos", lambda *_, **__: pytest.fail("read again"))  # noqa: B010  # for mypy
+    setattr(run_photos, "_hash_photos", lambda *_, **__: pytest.fail("read again"))  # noqa: B010  # for mypy
     photos = write_photos(folder / "photos")
     for number in range(4, 12):  # classes of different size
         (photos / f"train/green/{number}.png").unlink()

@@ -16,14 +16,13 @@ from florilege.calibration.report.html_page import words
 from florilege.data.sources import open_dataset
 from florilege.models.backbones import Network
 from florilege.models.heads import build_head
-from florilege.training.batches.data_loader import Batch, Sources, open_sources
+from florilege.training.batches.data_loader import Batch, Sources
 from florilege.training.config import Metric, TrainConfig
-from florilege.training.configuration import from_plain, merge
-from florilege.training.loop.checkpoint import Position
-from florilege.training.loop.evaluation import ScoreChoice, Validation
-from florilege.training.loop.history import Row, epoch_row
+from florilege.training.configuration import _from_plain, _merge
+from florilege.training.loop.evaluation import Row, Validation, _ScoreChoice, epoch_row
 from florilege.training.loop.training_loop import Run
-from florilege.training.network import Objective, make_objective
+from florilege.training.loop.training_state import Position
+from florilege.training.network import Objective, _make_objective
 from florilege.training.train import TrainResult, train_run
 
 COLOURS = {"blue": (40, 60, 220), "green": (50, 200, 60), "red": (220, 50, 40)}
@@ -57,7 +56,7 @@ def small_config(data: Path | str, **changes: Any) -> TrainConfig:
         "validation": {"k": 1.5},
         "augment": {"min_area": 0.5, "shift": 1, "rotate": 10, "colour": 0.1},
     }
-    return from_plain(merge(plain, changes))
+    return _from_plain(_merge(plain, changes))
 
 
 def small_objective(
@@ -65,7 +64,7 @@ def small_objective(
 ) -> Objective:
     """The objective of a loss on data with these training pictures."""
     config = TrainConfig(data="flora", loss={"name": name, **parameters}, **settings)
-    return make_objective(config, class_counts)
+    return _make_objective(config, class_counts)
 
 
 def train_quietly(config: TrainConfig, run: Path, *, resume: bool = False) -> TrainResult:
@@ -136,7 +135,7 @@ def check_resuming(
 
 def sources_of(config: TrainConfig) -> Sources:
     """Where the batches of a run come from."""
-    return open_sources(open_dataset(config.data), config)
+    return Sources.of(open_dataset(config.data), config)
 
 
 def rows_of(run: Path) -> list[dict[str, str]]:
@@ -168,8 +167,8 @@ def leave_out_drawings(patch: pytest.MonkeyPatch) -> None:
 def metrics_row(epoch: int, score: float) -> Row:
     """The row of ``metrics.csv`` of an epoch that reached ``score``."""
     accuracy = {
-        ScoreChoice(head="multi_label", score_kind="softmax"): {1.0: 0.1, 2.0: 0.2},
-        ScoreChoice(head="sccp", score_kind="softmax"): {1.0: 0.3, 2.0: score},
+        _ScoreChoice(head="multi_label", score_kind="softmax"): {1.0: 0.1, 2.0: 0.2},
+        _ScoreChoice(head="sccp", score_kind="softmax"): {1.0: 0.3, 2.0: score},
     }
     validation = Validation(
         metric=Metric(name="average_k", k=2.0),

@@ -10,8 +10,7 @@ from florilege.errors import DataError, FlorilegeError, UsageError
 from florilege.models.backbones import read_weights
 from florilege.models.bundle import replace_files
 from florilege.training import cli
-from florilege.training.configuration import to_yaml
-from florilege.training.run_folder import RunFolder
+from florilege.training.configuration import RunFolder, to_yaml
 from tests.commands import call, error_of, quick_run
 from tests.training.small import small_config
 

@@ -9,9 +9,9 @@ from florilege.errors import UsageError
 from florilege.models.images import Preprocess
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import (
-    from_plain,
-    merge,
-    read_yaml,
+    _from_plain,
+    _merge,
+    _read_yaml,
     resolve,
     to_yaml,
 )
@@ -88,7 +88,7 @@ def test_parameters_belong_to_the_loss_they_were_set_for(
 def test_merging_goes_down_into_nested_settings_and_changes_neither_side() -> None:
     below: dict[str, Any] = {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
     above: dict[str, Any] = {"a": {"c": {"f": 4}}, "e": None}
-    assert merge(below, above) == {"a": {"b": 1, "c": {"d": 2, "f": 4}}, "e": None}
+    assert _merge(below, above) == {"a": {"b": 1, "c": {"d": 2, "f": 4}}, "e": None}
     assert below == {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
 
 
@@ -236,10 +236,10 @@ def test_the_settings_of_an_older_run_mean_what_they_meant() -> None:
     plain = yaml.safe_load(to_yaml(resolve({"data": "x"})))
     older = {key: value for key, value in plain.items() if key not in ("mean", "std", "resample")}
     older |= {"backbone": "efficientnet_b0", "weights": "imagenet", "image_size": 96}
-    config = from_plain(older)
+    config = _from_plain(older)
     assert config.preprocess == Preprocess(image_size=96)
     assert config.weights == "pretrained"
-    assert from_plain(yaml.safe_load(to_yaml(config))).preprocess == config.preprocess
+    assert _from_plain(yaml.safe_load(to_yaml(config))).preprocess == config.preprocess
 
 
 def test_data_must_come_from_somewhere() -> None:
@@ -253,13 +253,13 @@ def test_data_must_come_from_somewhere() -> None:
 )
 def test_a_file_that_holds_no_settings_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        read_yaml(_file(tmp_path, text))
+        _read_yaml(_file(tmp_path, text))
     with pytest.raises(UsageError, match="read"):
-        read_yaml(tmp_path / "no.yaml")
+        _read_yaml(tmp_path / "no.yaml")
 
 
 def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
-    assert read_yaml(_file(tmp_path, "")) == {}
+    assert _read_yaml(_file(tmp_path, "")) == {}
 
 
 # The optimiser, and older names -------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_adamw_has_defaults_of_its_own_and_they_are_written_down() -> None:
     plain = yaml.safe_load(to_yaml(config))["optimiser"]
     assert (plain["learning_rate"], plain["weight_decay"]) == (1e-3, 0.05)
     assert (plain["momentum"], plain["nesterov"]) == (None, None)
-    assert from_plain(yaml.safe_load(to_yaml(config))) == config
+    assert _from_plain(yaml.safe_load(to_yaml(config))) == config
 
 
 def test_what_is_given_beside_adamw_wins_in_any_order() -> None:

@@ -3,8 +3,9 @@ import torch
 from torch._dynamo.exc import Unsupported
 
 from florilege.errors import FlorilegeError, UsageError
-from florilege.training import device
-from florilege.training.device import Compute, choose, compiling, exhausted, tuned
+from florilege.training import machines
+from florilege.training.machines import Compute, compiling
+from florilege.training.train import _exhausted, _tuned
 
 
 @pytest.mark.parametrize(
@@ -31,13 +32,13 @@ def test_device_and_precision_are_resolved(
     wanted: tuple[str, str],
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    monkeypatch.setattr(device, "_cpu_has_bf16_units", lambda: native)
+    monkeypatch.setattr(machines, "_cpu_has_bf16_units", lambda: native)
 
     def is_supported(*, including_emulation: bool) -> bool:  # torch emulates it on any GPU
         return native or including_emulation
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_supported)
-    compute = choose(*asked)
+    compute = Compute.of(*asked)
     assert (compute.device.type, compute.precision) == wanted
     assert compute.on_gpu == (wanted[0] == "cuda")
 
@@ -54,14 +55,14 @@ def test_fast_is_bf16_only_where_a_cpu_has_matrix_units_for_it(
     monkeypatch: pytest.MonkeyPatch, found: dict[str, bool], wanted: str
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found)
-    assert choose("cpu", "fast").precision == wanted
+    assert Compute.of("cpu", "fast").precision == wanted
 
 
 @pytest.mark.parametrize(
     ("precision", "dtype"), [("bf16", torch.bfloat16), ("fp32", torch.float32)]
 )
 def test_products_are_computed_in_the_chosen_precision(precision: str, dtype: torch.dtype) -> None:
-    with choose("cpu", precision).autocast():
+    with Compute.of("cpu", precision).autocast():
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
 
 
@@ -74,7 +75,7 @@ def test_what_needs_a_gpu_is_refused_without_one(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UsageError, match=message):
-        choose(*asked)
+        Compute.of(*asked)
 
 
 def test_only_fp16_scales_the_loss() -> None:
@@ -104,12 +105,12 @@ def test_a_compile_error_says_what_to_do() -> None:
     ],
 )
 def test_a_run_out_of_memory_says_what_to_do(error: Exception, what: str) -> None:
-    with pytest.raises(FlorilegeError, match=what), exhausted():
+    with pytest.raises(FlorilegeError, match=what), _exhausted():
         raise error
 
 
 def test_other_errors_are_left_as_they_are() -> None:
-    with pytest.raises(RuntimeError, match="shapes"), exhausted():
+    with pytest.raises(RuntimeError, match="shapes"), _exhausted():
         raise RuntimeError("shapes differ")
 
 
@@ -121,6 +122,6 @@ def test_cudnn_times_convolutions_on_a_gpu_unless_bits_are_to_repeat(
     kind: str, deterministic: bool, timed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", deterministic)
-    with tuned(Compute(torch.device(kind), "fp32")):
+    with _tuned(Compute(torch.device(kind), "fp32")):
         assert torch.backends.cudnn.benchmark is timed
     assert torch.backends.cudnn.benchmark is False

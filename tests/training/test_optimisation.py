@@ -10,14 +10,15 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 from florilege.models.backbones import build
-from florilege.training.config import OptimiserConfig, ScheduleConfig
-from florilege.training.optimisation import (
-    WeightAverage,
-    make_optimiser,
+from florilege.training.config import OptimiserConfig, ScheduleConfig, TrainConfig
+from florilege.training.loop.training_state import (
+    TrainingState,
+    _make_optimiser,
+    _restore,
+    _WeightAverage,
     rate_share,
-    restore,
-    set_rate,
 )
+from florilege.training.machines import Compute
 
 
 def _by_name(
@@ -35,7 +36,7 @@ def _by_name(
 
 def _settings(config: OptimiserConfig) -> dict[str, tuple[float, float]]:
     network = build("tiny", 3, "two_head")
-    return _by_name(network, make_optimiser(network, config).param_groups)
+    return _by_name(network, _make_optimiser(network, config).param_groups)
 
 
 def test_every_parameter_is_trained_once() -> None:
@@ -60,12 +61,17 @@ def test_the_multi_label_head_has_its_own_rate() -> None:
     assert faster == {"head.multi_label.weight", "head.multi_label.bias"}
 
 
+def _state(network: nn.Module, config: OptimiserConfig) -> TrainingState:
+    settings = TrainConfig(data="flora", optimiser=config)
+    return TrainingState(network, nn.Identity(), settings, Compute(torch.device("cpu"), "fp32"))
+
+
 def test_the_rate_is_set_group_by_group() -> None:
     network = build("tiny", 3, "two_head")
     config = OptimiserConfig(multi_label_rate=10.0)
-    optimiser = make_optimiser(network, config)
-    set_rate(optimiser, 0.02)
-    for group in optimiser.param_groups:
+    trained = _state(network, config)
+    trained.set_rate(0.02)
+    for group in trained.optimiser.param_groups:
         assert group["lr"] == 0.02 * group["multiplier"]
 
 
@@ -97,12 +103,12 @@ def test_steps_are_those_of_its_formula_by_hand(
     layer = nn.Linear(1, 1, bias=False)
     layer.weight.data.fill_(1.0)
     config = OptimiserConfig.model_validate({**settings, "weight_decay": 0.2})
-    optimiser = make_optimiser(layer, config)
+    trained = _state(layer, config)
     for steps in range(1, 4):
-        set_rate(optimiser, 0.1)
-        optimiser.zero_grad()
+        trained.set_rate(0.1)
+        trained.optimiser.zero_grad()
         (layer(torch.tensor([[2.0]])) ** 2 / 2).sum().backward()
-        optimiser.step()
+        trained.optimiser.step()
         result = layer.weight.item()
         torch.testing.assert_close(result, by_hand(1.0, steps), rtol=1e-5, atol=1e-6)
 
@@ -142,7 +148,7 @@ def test_rates_and_decay_are_those_of_timm(name: str) -> None:
     with torch.device("meta"):
         network = build(f"timm:{name}", 3, "linear")
     config = OptimiserConfig(layer_decay=0.75, weight_decay=0.05)
-    ours = _by_name(network.backbone, make_optimiser(network, config).param_groups)
+    ours = _by_name(network.backbone, _make_optimiser(network, config).param_groups)
     assert ours.keys() == {name for name, _ in network.backbone.named_parameters()}
     assert ours == {name: pytest.approx(theirs[name]) for name in ours}
 
@@ -150,7 +156,7 @@ def test_rates_and_decay_are_those_of_timm(name: str) -> None:
 def test_what_is_not_trained_is_not_given_to_the_optimiser() -> None:
     network = build("tiny", 3, "linear")
     network.train_only(1)
-    result = _by_name(network, make_optimiser(network, OptimiserConfig()).param_groups)
+    result = _by_name(network, _make_optimiser(network, OptimiserConfig()).param_groups)
     assert {name.rpartition(".")[0] for name in result} == {
         "backbone.layers.4.0", "backbone.layers.4.1", "head",
     }  # fmt: skip
@@ -186,13 +192,13 @@ def test_the_rate_at_every_step_is_that_of_the_schedule(
 def test_a_checkpoint_of_a_gpu_is_resumed_on_a_cpu_by_the_code_for_that() -> None:
     config = OptimiserConfig.model_validate({"name": "adamw"})
     network = nn.Linear(2, 2)
-    optimiser = make_optimiser(network, config)
+    optimiser = _make_optimiser(network, config)
     network(torch.ones(1, 2)).sum().backward()
     optimiser.step()
     state = optimiser.state_dict()
     state["param_groups"][0]["fused"] = True  # as on a GPU
-    resumed = make_optimiser(network, config)
-    restore(resumed, state)
+    resumed = _make_optimiser(network, config)
+    _restore(resumed, state)
     assert [group["fused"] for group in resumed.param_groups] == [None] * 2
     assert torch.equal(resumed.state_dict()["state"][0]["exp_avg"], state["state"][0]["exp_avg"])
 
@@ -204,7 +210,7 @@ def _network() -> nn.Sequential:
 
 def test_it_has_the_bits_and_the_state_of_torchs_own() -> None:
     network, decay = _network(), 0.5
-    average = WeightAverage(network, decay)
+    average = _WeightAverage(network, decay)
 
     def update(ours: list[torch.Tensor], theirs: list[torch.Tensor], steps: torch.Tensor) -> None:
         if ours[0].is_floating_point():

@@ -1,7 +1,6 @@
 """The hashes that a run writes of its training and validation photos."""
 
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ from florilege.data.sources import open_dataset
 from florilege.errors import BundleError
 from florilege.models.bundle import open_bundle
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
-from florilege.training.batches import run_photos as pictures
-from florilege.training.batches.run_photos import RunPhotos, hash_photos, numbers_of
-from florilege.training.loop import training_loop
+from florilege.training.batches import run_photos
+from florilege.training.batches.run_photos import RunPhotos, _hash_photos, _numbers_of
 from florilege.training.run_export import export_run
 from tests.training.small import (
     Killed,
@@ -72,7 +70,7 @@ def test_a_run_records_the_photos_it_uses(
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """No photo is read only to identify it."""
-    monkeypatch.setattr(training_loop, "hash_photos", lambda *_, **__: pytest.fail("read again"))
+    monkeypatch.setattr(run_photos, "_hash_photos", lambda *_, **__: pytest.fail("read again"))
 
 
 FROM_DISK: dict[str, Any] = {"cache_mb": 0, "workers": 0, "batch_size": 4}
@@ -106,7 +104,7 @@ def test_few_photos_are_read_before_the_first_step(
     config = small_config(photos, **SHORT, **FROM_DISK)
     with before_step(0), pytest.raises(Killed):
         train_quietly(config, tmp_path / "run")
-    assert len(rows) <= 2 * pictures._LOOKED_AT + config.batch_size
+    assert len(rows) <= 2 * run_photos._LOOKED_AT + config.batch_size
 
 
 @pytest.mark.usefixtures("unread")
@@ -184,9 +182,9 @@ def test_resuming_an_older_run_writes_them_down(photos: Path, tmp_path: Path) ->
 
 def test_workers_hash_what_one_process_does(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     split = open_dataset(str(photos), splits=["train"]).split("train")
-    monkeypatch.setattr(pictures, "CHUNK", 4)
-    assert hash_photos(split, workers=2) == hash_photos(split, workers=0)
-    ours = [photo for photo, _ in hash_photos(split, workers=0)]
+    monkeypatch.setattr(run_photos, "CHUNK", 4)
+    assert _hash_photos(split, workers=2) == _hash_photos(split, workers=0)
+    ours = [photo for photo, _ in _hash_photos(split, workers=0)]
     assert sorted(ours) == sorted(hashes(photos / "train"))
 
 
@@ -208,8 +206,8 @@ def test_photos_that_an_older_version_hashed_are_read_for_their_fingerprints(
     dataset = open_dataset(str(photos), splits=["train", "val"])
     run = RunPhotos({name: dataset.split(name) for name in ("train", "val")})
     for name, known in run.hashes.items():
-        known[:] = numbers_of(hashes(photos / name))
-    photo_hashes = run.all(partial(hash_photos, workers=0))
+        known[:] = _numbers_of(hashes(photos / name))
+    photo_hashes = run.all(workers=0)
     assert photo_hashes.fingerprints is not None
     assert photo_hashes.fingerprints.any(axis=1).all()
 

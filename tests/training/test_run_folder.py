@@ -4,7 +4,7 @@ import pytest
 
 from florilege.errors import BundleError, DataError, UsageError
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.training.run_folder import RunFolder
+from florilege.training.configuration import RunFolder
 from tests.florilege.test_files import holder
 from tests.training.small import small_config
 

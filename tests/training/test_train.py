@@ -18,9 +18,9 @@ from florilege.models.classes import ClassTable
 from florilege.models.heads import CosineHead, TwoHead
 from florilege.training import losses
 from florilege.training.batches.data_loader import Batch
-from florilege.training.configuration import from_plain, resolve
+from florilege.training.configuration import _from_plain, resolve
 from florilege.training.loop.training_loop import Run
-from florilege.training.losses import CrossEntropy
+from florilege.training.losses import Loss, cross_entropy
 from florilege.training.network import build_network
 from florilege.training.preparation import notes_on_start, open_data
 from florilege.training.train import TrainResult, train_run
@@ -87,7 +87,7 @@ def test_settings_and_classes_with_their_counts_can_be_read_back(
     finished: Finished, photos: Path
 ) -> None:
     run, _ = finished
-    read = from_plain(yaml.safe_load((run / "config.yaml").read_text()))
+    read = _from_plain(yaml.safe_load((run / "config.yaml").read_text()))
     assert read.to_plain() == small_config(photos, epochs=6).to_plain()
     classes = ClassTable.from_json((run / "classes.json").read_text())
     assert classes.ids == ("blue", "green", "red")
@@ -179,7 +179,7 @@ def test_a_loss_that_wants_rows_gets_those_of_the_batch(
 ) -> None:
     calls: list[int] = []
 
-    class WithRows(CrossEntropy):
+    class WithRows(Loss, function=cross_entropy):
         takes_rows = True
 
         def forward(self, logits: Tensor, labels: Tensor, row_index: Tensor) -> Tensor:  # type: ignore[override]  # as role does
@@ -197,7 +197,7 @@ def test_a_loss_that_wants_rows_gets_those_of_the_batch(
 def test_a_cosine_head_takes_the_scale_of_its_loss_or_of_the_settings(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Margin(CrossEntropy):
+    class Margin(Loss, function=cross_entropy):
         head = "cosine"
         scale: float
 

@@ -2,7 +2,7 @@ from typing import get_args
 
 import pytest
 
-from florilege.training.config import Metric, MetricName, metric_of
+from florilege.training.config import Metric, MetricName
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,6 @@ def test_a_metric_has_words_and_a_column(name: MetricName, words: str, column: s
 def test_the_metric_of_a_row_is_read_back(name: MetricName) -> None:
     metric = Metric(name=name, k=3.0)
     assert (
-        metric_of({"epoch": 1, metric.column: 3, metric.column_of("linear", "softmax"): 0.5})
+        Metric.of({"epoch": 1, metric.column: 3, metric.column_of("linear", "softmax"): 0.5})
         == metric
     )

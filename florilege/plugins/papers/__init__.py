@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from florilege.hooks import Command, hookimpl
+from florilege.hooks import Command, Recipe, hookimpl
 
 if TYPE_CHECKING:
     from florilege.data.sources import DataLayout
-    from florilege.training.recipe import Recipe
 
 
 @hookimpl
@@ -36,7 +35,7 @@ def data_layouts() -> "Sequence[DataLayout]":
 
 
 @hookimpl
-def recipes() -> "Mapping[str, Recipe]":
+def recipes() -> Mapping[str, Recipe]:
     """A recipe for each row of the tables."""
     from florilege.plugins.papers.published import PAPERS
 

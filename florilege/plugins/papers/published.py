@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+import yaml
 from rich.text import Text
 
 from florilege.data.layouts import folder, image_lists
 from florilege.data.options import parse_options
+from florilege.hooks import Recipe
 from florilege.plugins.papers import cifar100, plantnet_300k
 from florilege.terminal import conclude, new_table, print_json, print_result, print_table
 from florilege.training.config import Metric, MetricName
-from florilege.training.recipe import Recipe, read_yaml
 
 _FOLDER: Final = Path(__file__).parent
 _PLACES: Final[Mapping[str, str]] = {
@@ -33,7 +34,15 @@ _FIGURE: Final = re.compile(r"(?P<percent>[\d.]+)( ± (?P<interval>.+)| \(sd (?P
 
 Plain = Mapping[str, Any]
 
-COSTS: Final = read_yaml(_FOLDER / "costs.yaml")
+
+def _read(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.load(
+        (_FOLDER / name).read_text("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )
+    return content
+
+
+COSTS: Final = _read("costs.yaml")
 _IMAGENET_CLASSES: Final = 1000
 SUSTAINED: Final = 5e12
 """Operations per second that the estimates assume of a GPU in float32.
@@ -103,7 +112,7 @@ class PublishedRecipe(Recipe):
 
 def _read_tables() -> dict[str, PublishedRecipe]:
     """The recipes of all tables by name, in the order of the file."""
-    plain = read_yaml(_FOLDER / "papers.yaml")
+    plain = _read("papers.yaml")
     recipes: dict[str, PublishedRecipe] = {}
     for table in plain["tables"]:
         recipes |= _recipes_of(table, plain["shared"]["departures_of_losses"])

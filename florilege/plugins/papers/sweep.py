@@ -29,11 +29,11 @@ from florilege.plugins.papers.sweep_record import (
 )
 from florilege.terminal import say
 from florilege.training.config import TrainConfig
-from florilege.training.device import choose
-from florilege.training.network import objective_of
+from florilege.training.configuration import RunFolder
+from florilege.training.machines import Compute
+from florilege.training.network import Objective
 from florilege.training.preparation import open_data
 from florilege.training.run_export import export_run
-from florilege.training.run_folder import RunFolder
 from florilege.training.train import TrainResult, train_run
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _note(run: RunRecord, outcome: TrainResult | str) -> None:
 
 def _devices(device: str) -> list[str]:
     """The numbers of the GPUs if there are several; otherwise, and for ``cpu``, one empty name."""
-    if not choose(device, "fp32").on_gpu or torch.cuda.device_count() == 1:
+    if not Compute.of(device, "fp32").on_gpu or torch.cuda.device_count() == 1:
         return [""]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return visible.split(",") if visible else [str(i) for i in range(torch.cuda.device_count())]
@@ -170,7 +170,7 @@ def sweep(
     _check_comparable(configs)
     dataset = open_data(first, ["train", "val", "test"])  # before hours of training
     for config in configs[:: len(seeds)]:
-        objective_of(config, dataset)  # refuses wrong parameters of a loss now
+        Objective.of(config, dataset)  # refuses wrong parameters of a loss now
     import_runtime()  # which measures the runs in the end
     fresh = Record.of(first, points, seeds, len(dataset.split("train")))
     with new_folder_lock(folder, f"cannot use {folder} for a sweep"):

@@ -4,6 +4,7 @@ A batch depends on (seed, epoch, rows) alone, not on the number of workers or on
 run starts.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,25 +14,24 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
 from florilege.data.records import Dataset, Split
-from florilege.models.images import load
+from florilege.models.images import decode, load
 from florilege.training.batches.augment import DRAWS, augment
 from florilege.training.batches.run_photos import (
     PictureCache,
     PictureDataset,
     RunPhotos,
-    decode_for_training,
-    keep_all,
     loader_of,
+    read_all,
     short_side,
-    training_side,
     unreadable,
 )
 from florilege.training.config import TrainConfig
-from florilege.training.distributed import ALONE, Ranks
+from florilege.training.machines import ALONE, Ranks
 
 ROWS_AT_ONCE: Final = 4096
 CONSTANT: Final = 1e-6
@@ -133,6 +133,49 @@ class Sources:
     validation: PictureDataset | Features  # pictures preprocessed as on the server
     workers: int  # processes that prepare batches; 0 prepares them in the loop
 
+    @classmethod
+    def of(
+        cls,
+        dataset: Dataset,
+        config: TrainConfig,
+        ranks: Ranks = ALONE,
+        *,
+        on_gpu: bool = False,
+        photos: RunPhotos | None = None,
+    ) -> "Sources":
+        """Prepare `train` and `val`; what fits into ``cache_mb`` is decoded now and kept in memory.
+
+        Each process keeps its own copy and uses its share of the cores. For a GPU, workers augment
+        pictures even if these are in memory, so that the GPU does not wait. ``photos`` takes note
+        of each photo that is read.
+
+        Raises:
+            DataError: Some pictures cannot be read; the message names them.
+            UsageError: ``picture_cache`` holds other files or cannot be written.
+        """
+        train, val = dataset.split("train"), dataset.split("val")
+        preprocess = config.preprocess
+        side = _training_side(preprocess.image_size, config.augment.min_area)
+        photos = photos or RunPhotos({"train": train, "val": val})
+        hashes, fingerprints = photos.hashes, photos.fingerprints
+        decoder = partial(_decode_for_training, side=side)
+        training = PictureDataset(train, decoder, hashes=hashes["train"], fingerprints=fingerprints)
+        validation = PictureDataset(val, partial(load, preprocess=preprocess), hashes=hashes["val"])
+        readers = ranks.cores if config.workers is None else config.workers
+        free_bytes = config.cache_mb * 2**20 - len(val) * 3 * preprocess.image_size**2
+        if free_bytes >= 0:
+            validation = _keep_all(validation, workers=readers)
+        median_side = short_side(train) or side
+        shrunk_side = max(side, median_side // max(1, median_side // side))  # by a whole factor
+        if (
+            free_bytes >= len(train) * 4 * shrunk_side**2
+        ):  # 3 bytes a pixel, 4 pixels wide for 3 high
+            training = _keep_all(training, workers=readers)
+        elif config.picture_cache is not None:
+            training = replace(training, cache=PictureCache(Path(config.picture_cache), side))
+        default = 0 if training.in_memory is not None and not on_gpu else max(1, ranks.cores - 1)
+        return cls(training, validation, default if config.workers is None else config.workers)
+
     def blank(self, image_size: int) -> Tensor:
         """Two blank inputs of the network."""
         if isinstance(self.training, Features):
@@ -140,44 +183,36 @@ class Sources:
         return torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
 
 
-def open_sources(
-    dataset: Dataset,
-    config: TrainConfig,
-    ranks: Ranks = ALONE,
-    *,
-    on_gpu: bool = False,
-    photos: RunPhotos | None = None,
-) -> Sources:
-    """Prepare `train` and `val`; what fits into ``cache_mb`` is decoded now and kept in memory.
+def _decode_for_training(data: bytes, *, side: int) -> Image.Image:
+    """The whole picture at a short side of ``side`` pixels or a little more, for random crops.
 
-    Each process keeps its own copy and uses its share of the cores. For a GPU, workers augment
-    pictures even if these are in memory, so that the GPU does not wait. ``photos`` takes note of
-    each photo that is read.
-
-    Raises:
-        DataError: Some pictures cannot be read; the message names them.
-        UsageError: ``picture_cache`` holds other files or cannot be written.
+    It is shrunk only by a whole factor, a JPEG while decoding: `augment` resizes each crop, so that
+    a picture is resized once. A long side of more than twice the short one is cut at both ends.
     """
-    train, val = dataset.split("train"), dataset.split("val")
-    preprocess = config.preprocess
-    side = training_side(preprocess.image_size, config.augment.min_area)
-    photos = photos or RunPhotos({"train": train, "val": val})
-    hashes, fingerprints = photos.hashes, photos.fingerprints
-    decode = partial(decode_for_training, side=side)
-    training = PictureDataset(train, decode, hashes=hashes["train"], fingerprints=fingerprints)
-    validation = PictureDataset(val, partial(load, preprocess=preprocess), hashes=hashes["val"])
-    readers = ranks.cores if config.workers is None else config.workers
-    free_bytes = config.cache_mb * 2**20 - len(val) * 3 * preprocess.image_size**2
-    if free_bytes >= 0:
-        validation = keep_all(validation, workers=readers)
-    median_side = short_side(train) or side
-    shrunk_side = max(side, median_side // max(1, median_side // side))  # by a whole factor
-    if free_bytes >= len(train) * 4 * shrunk_side**2:  # 3 bytes a pixel, 4 pixels wide for 3 high
-        training = keep_all(training, workers=readers)
-    elif config.picture_cache is not None:
-        training = replace(training, cache=PictureCache(Path(config.picture_cache), side))
-    default = 0 if training.in_memory is not None and not on_gpu else max(1, ranks.cores - 1)
-    return Sources(training, validation, default if config.workers is None else config.workers)
+    image = decode(data, target=-(-side // 2))  # shrinks to no less than twice its target
+    width, height = image.size
+    short = min(width, height)
+    left, top = max(0, width - 2 * short) // 2, max(0, height - 2 * short) // 2
+    if left or top:
+        return image.crop((left, top, left + min(width, 2 * short), top + min(height, 2 * short)))
+    return image
+
+
+def _training_side(image_size: int, min_area: float) -> int:
+    """Short side below which training pictures are not shrunk, at most 1.5 times ``image_size``.
+
+    Then the smallest crop need not be enlarged, unless the limit applies.
+    """
+    return math.ceil(image_size * min(1.5, 1 / math.sqrt(min_area)))
+
+
+def _keep_all(pictures: PictureDataset, *, workers: int) -> PictureDataset:
+    """Decode every picture once and keep it in memory; errors as in `read_all`.
+
+    An array takes three bytes per pixel, a Pillow image four.
+    """
+    reader = replace(pictures, decoder=lambda data: np.asarray(pictures.decoder(data)))
+    return replace(pictures, in_memory=read_all(reader, "reading", workers))
 
 
 class _BatchKey(NamedTuple):
@@ -196,11 +231,10 @@ class _RunBatches(TorchDataset[Batch]):
 
     def __getitem__(self, key: _BatchKey) -> Batch:
         epoch, rows, whole = key
-        if epoch is None:
-            return _read_batch(self.sources.validation, rows, whole)
-        if isinstance(self.sources.training, Features):
-            return _read_batch(self.sources.training, rows, whole)
-        return _read_batch(self.sources.training, rows, whole, partial(self._augmented, epoch))
+        pictures = self.sources.validation if epoch is None else self.sources.training
+        if epoch is None or isinstance(pictures, Features):
+            return _read_batch(pictures, rows, whole)
+        return _read_batch(pictures, rows, whole, partial(self._augmented, epoch))
 
     def _augmented(self, epoch: int, rows: Rows, pictures: list[Any]) -> list[Any]:
         """Each picture at the input size, augmented with the numbers drawn for its row."""

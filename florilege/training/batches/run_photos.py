@@ -1,14 +1,13 @@
 """The photos of a run: decoded on demand, kept in memory or cached on disk, and identified while
 they are read for the first time."""
 
-import math
 import mmap
 import shutil
 import signal
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median_high
 from typing import Any, Final
@@ -27,11 +26,11 @@ from florilege.data.records import Dataset, Split
 from florilege.errors import DataError, UsageError, count_of
 from florilege.files import atomic_writer
 from florilege.models.backbones import PRETRAINED, Weights
-from florilege.models.images import DECODER_VERSION, ImageError, decode, read_header
+from florilege.models.images import DECODER_VERSION, ImageError, read_header
 from florilege.models.photo_hashes import PhotoHashes, photo_hash
 from florilege.terminal import progress
 from florilege.training.config import TrainConfig
-from florilege.training.distributed import Ranks
+from florilege.training.machines import Ranks
 
 Hashes = NDArray[np.uint64]
 """The `photo_hash` of each photo of a split, as a little-endian number; 0 while it is unknown."""
@@ -49,7 +48,7 @@ def _unknown_hashes(photos: int, words: int = 1) -> Hashes:
     return hashes if words == 1 else hashes.reshape(photos, words)
 
 
-def numbers_of(photos: Sequence[bytes]) -> Hashes:
+def _numbers_of(photos: Sequence[bytes]) -> Hashes:
     """The results of `photo_hash`, or the bytes of fingerprints, as numbers."""
     return np.frombuffer(b"".join(photos), dtype="<u8")
 
@@ -92,11 +91,20 @@ class RunPhotos:
             for name, hashes in others.items():
                 np.maximum(ours[name], hashes, out=ours[name])
 
+    def note(
+        self, name: str, hashes: Sequence[bytes] | None, fingerprints: Fingerprints | None
+    ) -> None:
+        """Take note of the photos of a split that have been read to compute their features."""
+        if hashes is not None:
+            self.hashes[name][:] = _numbers_of(hashes)
+        if fingerprints is not None:
+            self.fingerprints[:] = fingerprints
+
     def _arrays(self) -> dict[str, NDArray[np.uint64]]:
         return {**self.hashes, _FINGERPRINTS: self.fingerprints}
 
-    def all(self, identify: Callable[[Split], list[tuple[bytes, bytes]]]) -> PhotoHashes:
-        """The hashes of all photos; ``identify`` reads photos that no process has read.
+    def all(self, *, workers: int) -> PhotoHashes:
+        """The hashes of all photos; those that no process has read are read now.
 
         These are those of a run that an older version began.
         """
@@ -107,11 +115,11 @@ class RunPhotos:
             rows = np.flatnonzero(unknown)
             if rows.size:
                 photos, fingerprints = zip(
-                    *identify(split.select_rows(rows, name=name)), strict=True
+                    *_hash_photos(split.select_rows(rows, name=name), workers=workers), strict=True
                 )
-                self.hashes[name][rows] = numbers_of(photos)
+                self.hashes[name][rows] = _numbers_of(photos)
                 if name == "train":
-                    self.fingerprints[rows] = numbers_of(fingerprints).reshape(-1, WORDS)
+                    self.fingerprints[rows] = _numbers_of(fingerprints).reshape(-1, WORDS)
         if not self.splits:
             return self.before
         train, val = (np.unique(self.hashes[name]) for name in ("train", "val"))
@@ -148,29 +156,6 @@ TAG: Final = "CACHEDIR.TAG"
 _SIGNATURE: Final = "Signature: 8a477f597d28d172789f06886806bc55"  # bford.info/cachedir
 _TEXT: Final = f"{_SIGNATURE}\n# Pictures of `florilege train`; remove the folder at any time.\n"
 _FREE_SHARE: Final = 0.1  # of a disk that stays free
-
-
-def decode_for_training(data: bytes, *, side: int) -> Image.Image:
-    """The whole picture at a short side of ``side`` pixels or a little more, for random crops.
-
-    It is shrunk only by a whole factor, a JPEG while decoding: `augment` resizes each crop, so that
-    a picture is resized once. A long side of more than twice the short one is cut at both ends.
-    """
-    image = decode(data, target=-(-side // 2))  # shrinks to no less than twice its target
-    width, height = image.size
-    short = min(width, height)
-    left, top = max(0, width - 2 * short) // 2, max(0, height - 2 * short) // 2
-    if left or top:
-        return image.crop((left, top, left + min(width, 2 * short), top + min(height, 2 * short)))
-    return image
-
-
-def training_side(image_size: int, min_area: float) -> int:
-    """Short side below which training pictures are not shrunk, at most 1.5 times ``image_size``.
-
-    Then the smallest crop need not be enlarged, unless the limit applies.
-    """
-    return math.ceil(image_size * min(1.5, 1 / math.sqrt(min_area)))
 
 
 def short_side(split: Split) -> int | None:
@@ -265,15 +250,14 @@ class PictureDataset(TorchDataset[Any]):
         photo = None
         if not self.hashes[row]:
             photo = self.split.read(row)
-            self.hashes[row] = numbers_of([photo_hash(photo)])[0]
+            self.hashes[row] = _numbers_of([photo_hash(photo)])[0]
 
         def decode() -> Any:
             return self.decoder(self.split.read(row) if photo is None else photo)
 
         picture = decode() if self.cache is None else self.cache.read(self.hashes[row], decode)
         if photo is not None and self.fingerprints is not None:
-            whole = Image.fromarray(np.asarray(picture))
-            self.fingerprints[row] = fingerprint_of(whole)
+            self.fingerprints[row] = fingerprint(look_at(Image.fromarray(np.asarray(picture))))
         return picture
 
 
@@ -291,27 +275,13 @@ def unreadable(problems: Sequence[str], split: str) -> UnreadablePictures:
     )
 
 
-def keep_all(pictures: PictureDataset, *, workers: int) -> PictureDataset:
-    """Decode every picture once and keep it in memory; errors as in `read_all`.
-
-    An array takes three bytes per pixel, a Pillow image four.
-    """
-    reader = replace(pictures, decoder=lambda data: np.asarray(pictures.decoder(data)))
-    return replace(pictures, in_memory=read_all(reader, "reading", workers))
-
-
-def hash_photos(split: Split, *, workers: int) -> list[tuple[bytes, bytes]]:
+def _hash_photos(split: Split, *, workers: int) -> list[tuple[bytes, bytes]]:
     """`photo_hash` and `fingerprint` of every picture of a split; errors as in `read_all`."""
     return read_all(PictureDataset(split, _identified), "identifying", workers)
 
 
 def _identified(content: bytes) -> tuple[bytes, bytes]:
-    return photo_hash(content), fingerprint_of(content).tobytes()
-
-
-def fingerprint_of(photo: bytes | Image.Image) -> Fingerprints:
-    """What a photo shows, ``(WORDS,)``."""
-    return fingerprint(look_at(photo))
+    return photo_hash(content), fingerprint(look_at(content)).tobytes()
 
 
 def read_all(pictures: PictureDataset, activity: str, workers: int) -> list[Any]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from florilege.cores import cores, in_order
-from florilege.data.copies import WORDS
+from florilege.data.copies import WORDS, fingerprint, look_at
 from florilege.data.records import Split
 from florilege.errors import BundleError, count_of
 from florilege.files import new_folder_lock
@@ -34,13 +34,12 @@ from florilege.training.batches.data_loader import Features, PictureBatches
 from florilege.training.batches.run_photos import (
     Fingerprints,
     PictureDataset,
-    fingerprint_of,
     loader_of,
     read_all,
     unreadable,
 )
 from florilege.training.config import TrainConfig
-from florilege.training.device import Compute
+from florilege.training.machines import Compute
 
 PHOTOS_AT_ONCE: Final = 64
 SMALL_STEP: Final = 2**26
@@ -51,7 +50,7 @@ _RowFeatures = tuple[int, NDArray[np.float32] | str]
 
 
 @dataclass(frozen=True)
-class FrozenBackbone:
+class _FrozenBackbone:
     """A backbone that computes features of pictures and stores them in ``folder``.
 
     Pictures are preprocessed as on the server, without augmentation. On a CPU the exported graph
@@ -97,7 +96,7 @@ class FrozenBackbone:
         row_of = dict(zip(ids, range(len(ids)), strict=True))
         if missing := store.missing(row_of):
             rows = [row_of[photo] for photo in missing]
-            pictures = in_order(lambda row: fingerprint_of(split.read(row)), rows)
+            pictures = in_order(lambda row: fingerprint(look_at(split.read(row))), rows)
             words = np.stack(list(pictures))
             store.add(missing, {_FINGERPRINT: words.view("<f4")})
         return store.values(_FINGERPRINT)[store.rows_of(ids)].view("<u8")
@@ -180,14 +179,14 @@ class FrozenBackbone:
 
 def frozen_backbone(
     config: TrainConfig, network: Network, run: Path, compute: Compute, say: Callable[[str], None]
-) -> FrozenBackbone:
+) -> _FrozenBackbone:
     """The backbone that computes features, stored beside the run or in ``config.features``."""
     preprocess, runtime = config.preprocess, Runtime.fastest_float32()
     folder = Path(config.features) if config.features else run.resolve().parent / "features"
     computed_by = "gpu" if compute.on_gpu else runtime.name
     folder /= _folder_name(config.backbone, network.backbone, preprocess, computed_by=computed_by)
     workers = cores() if config.workers is None else config.workers
-    return FrozenBackbone(network, preprocess, folder, compute, workers, say, runtime)
+    return _FrozenBackbone(network, preprocess, folder, compute, workers, say, runtime)
 
 
 def _folder_name(

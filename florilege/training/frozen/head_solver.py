@@ -12,7 +12,6 @@ together may stay there, with a cosine head for one.
 import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -32,9 +31,17 @@ from florilege.terminal import progress
 from florilege.training.batches.data_loader import ROWS_AT_ONCE, Features
 from florilege.training.config import Metric, OptimiserConfig, TrainConfig
 from florilege.training.frozen.features import HeadOnFeatures, threads_for
-from florilege.training.loop import history
-from florilege.training.loop.checkpoint import save_weights
-from florilege.training.loop.evaluation import Floats, Validation, ValidationMeter
+from florilege.training.loop.evaluation import (
+    CHOICE,
+    Floats,
+    Row,
+    Validation,
+    ValidationMeter,
+    epoch_line,
+    epoch_row,
+    events,
+    write_metrics,
+)
 from florilege.training.loop.training_loop import Run
 from florilege.training.network import Objective
 
@@ -74,7 +81,7 @@ def decays_of(optimiser: OptimiserConfig, classes: int = _MANY_CLASSES) -> tuple
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class _Candidate:
     """The solution for a weight decay, and what it does on val."""
 
     weight_decay: float
@@ -85,7 +92,7 @@ class Candidate:
     log_loss: float  # on val, at the temperature that suits best
 
 
-class HeadProblem:
+class _HeadProblem:
     """The loss of a head over all photos of `train`, as a function that does not change.
 
     Each evaluation draws the same noise and starts from the same memory of the loss, so that a line
@@ -203,9 +210,9 @@ class HeadProblem:
             before = now
 
 
-def solutions(
+def _solutions(
     config: TrainConfig, head: HeadOnFeatures, objective: Objective, train: Features, val: Features
-) -> Iterator[Candidate]:
+) -> Iterator[_Candidate]:
     """The solution for each weight decay, the largest first, measured on `val`.
 
     ``head`` is that of the last one afterwards. It is on the device that computes.
@@ -214,17 +221,19 @@ def solutions(
     gpus = [head.mean.device] if head.mean.is_cuda else []
     rows = min(ROWS_AT_ONCE, len(train))
     with exact_float32(), torch.random.fork_rng(gpus), threads_for(head, rows):
-        problem = HeadProblem(head, objective, train, seed=config.seed)
+        problem = _HeadProblem(head, objective, train, seed=config.seed)
         classes = next(head.head.parameters()).shape[0]
         for decay in decays_of(config.optimiser, classes):
             problem.solve(decay, passes=config.epochs)
-            yield measure(problem, decay, val, metric)
+            yield _measure(problem, decay, val, metric)
 
 
-def measure(problem: HeadProblem, weight_decay: float, val: Features, metric: Metric) -> Candidate:
+def _measure(
+    problem: _HeadProblem, weight_decay: float, val: Features, metric: Metric
+) -> _Candidate:
     """The present head as a candidate."""
-    return candidate_of(
-        logits_by_head(problem.head, val),
+    return _candidate_of(
+        _logits_by_head(problem.head, val),
         val.split.labels,
         metric,
         weight_decay=weight_decay,
@@ -234,7 +243,7 @@ def measure(problem: HeadProblem, weight_decay: float, val: Features, metric: Me
 
 
 @torch.inference_mode()
-def logits_by_head(head: HeadOnFeatures, photos: Features) -> dict[str, NDArray[np.float32]]:
+def _logits_by_head(head: HeadOnFeatures, photos: Features) -> dict[str, NDArray[np.float32]]:
     """Logits of a split as served, ``(photos, classes)``."""
     training = head.training
     head.eval()
@@ -246,7 +255,7 @@ def logits_by_head(head: HeadOnFeatures, photos: Features) -> dict[str, NDArray[
     return {name: torch.cat([part[name] for part in parts]).cpu().numpy() for name in parts[0]}
 
 
-def candidate_of(
+def _candidate_of(
     logits: Mapping[str, NDArray[np.float32]],
     labels: NDArray[np.int64],
     metric: Metric,
@@ -254,7 +263,7 @@ def candidate_of(
     weight_decay: float,
     state: Mapping[str, Tensor] | None = None,
     train_loss: float = 0.0,
-) -> Candidate:
+) -> _Candidate:
     """A head by its logits on val; all its figures are those at the best temperature.
 
     A calibration chooses the temperature later. A large decay makes logits small, and must not lose
@@ -273,7 +282,7 @@ def candidate_of(
         ),
         key=lambda item: item[0],
     )
-    return Candidate(
+    return _Candidate(
         weight_decay=weight_decay,
         state=state or {},
         train_loss=train_loss,
@@ -291,7 +300,7 @@ def _log_loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
     )
 
 
-def choose(candidates: Sequence[Candidate], val: Features) -> tuple[int, bool]:
+def _choose(candidates: Sequence[_Candidate], val: Features) -> tuple[int, bool]:
     """The candidate to take, and whether accuracy still rises at the end of the grid.
 
     Of the decays whose sets are not clearly worse than the best ones, the one under which the
@@ -301,11 +310,11 @@ def choose(candidates: Sequence[Candidate], val: Features) -> tuple[int, bool]:
     right say nothing, so it is far smaller than that of an accuracy, which would allow too much
     decay.
     """
-    best = max(candidates, key=lambda each: (each.hits.mean(), -each.log_loss))
+    best = max(candidates, key=lambda item: (item.hits.mean(), -item.log_loss))
     level = [
         candidate for candidate in candidates if not _clearly_more(best.hits - candidate.hits, val)
     ]
-    choice = candidates.index(min(level, key=lambda each: each.log_loss))
+    choice = candidates.index(min(level, key=lambda item: item.log_loss))
     neighbour = {0: 1, len(candidates) - 1: len(candidates) - 2}.get(choice)
     if neighbour is None or len(candidates) == 1:
         return choice, False
@@ -314,11 +323,11 @@ def choose(candidates: Sequence[Candidate], val: Features) -> tuple[int, bool]:
 
 def _clearly_more(gain: Floats, val: Features) -> bool:
     """Whether the mean of paired differences, ``(rows,)``, exceeds its standard error."""
-    observations = val.split.observations
-    plants = None if observations is None else observation_numbers(observations)
+    names = val.split.observations
+    observations = None if names is None else observation_numbers(names)
     if len(gain) < 2:
         return False
-    error = gain.std(ddof=1) / np.sqrt(effective_rows(gain, plants))
+    error = gain.std(ddof=1) / np.sqrt(effective_rows(gain, observations))
     return bool(gain.mean() > error * _JUST_ABOVE)
 
 
@@ -326,18 +335,17 @@ def search(run: Run, train: Features, val: Features) -> None:
     """Solve for the head of a run with every weight decay, keep the best, and write the run."""
     head, position = run.trained.network, run.position
     assert isinstance(head, HeadOnFeatures)
-    candidates, rows = list[Candidate](), list[history.Row]()
+    candidates, rows = list[_Candidate](), list[Row]()
     run.clock = time.monotonic()
     decays = decays_of(run.config.optimiser)
-    with ExitStack() as stack:
-        append = stack.enter_context(history.events(run.folder, 0))
-        advance = stack.enter_context(progress(len(decays), "training the head"))
-        for candidate in solutions(run.config, head, run.objective, train, val):
+    bar = progress(len(decays), "training the head")
+    with events(run.folder, 0) as append, bar as advance:
+        for candidate in _solutions(run.config, head, run.objective, train, val):
             candidates.append(candidate)
             run.count_time()
             position.epoch, position.step = len(candidates), len(candidates)
             position.loss_sum, position.examples = candidate.train_loss, 1
-            row = history.epoch_row(
+            row = epoch_row(
                 position,
                 candidate.validation,
                 weight_decay=candidate.weight_decay,
@@ -347,25 +355,24 @@ def search(run: Run, train: Features, val: Features) -> None:
             rows.append(row)
             append(row)
             advance()
-            run.say(history.epoch_line(row, epochs=len(decays), better=False))
-    choice, rises = choose(candidates, val)
+            run.say(epoch_line(row, epochs=len(decays), better=False))
+    choice, rises = _choose(candidates, val)
     best = candidates[choice]
     head.load_state_dict(best.state)
-    position.history = [{**row, history.CHOICE: int(row is rows[choice])} for row in rows]
+    position.history = [{**row, CHOICE: int(row is rows[choice])} for row in rows]
     position.best_score, position.best_epoch = best.validation.score, choice + 1
     position.loss_sum, position.examples = 0.0, 0
-    run.sums.zero_()
     run.record_photos()  # before there are weights that could be exported
-    save_weights(run.folder.best, run.state())
-    history.write_metrics(run.folder, position.history)
+    run.trained.save_weights(run.folder.best, run.network)
+    write_metrics(run.folder, position.history)
     run.save()
     for line in _notes(candidates, choice, rises=rises):
         run.say(line)
 
 
-def _notes(candidates: Sequence[Candidate], choice: int, *, rises: bool) -> Iterator[str]:
+def _notes(candidates: Sequence[_Candidate], choice: int, *, rises: bool) -> Iterator[str]:
     """What was chosen, for the user."""
-    decay, most = candidates[choice].weight_decay, max(each.hits.mean() for each in candidates)
+    decay, most = candidates[choice].weight_decay, max(item.hits.mean() for item in candidates)
     if len(candidates) > 1:
         best = candidates[choice].hits.mean() == most
         level = "is level with the best on val, and makes its labels more probable"

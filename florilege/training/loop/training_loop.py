@@ -3,10 +3,9 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import cast
 
@@ -23,20 +22,37 @@ from florilege.models.heads import by_head, exact_float32
 from florilege.terminal import Advance, is_step, progress
 from florilege.training.batches.augment import cut_mixed, mixed
 from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
-from florilege.training.batches.run_photos import hash_photos
 from florilege.training.config import TrainConfig
-from florilege.training.device import Compute, compiled, compiling
-from florilege.training.distributed import ALONE, Ranks, SharedFlags, interruptible
+from florilege.training.configuration import RunFolder, write
 from florilege.training.frozen.features import HeadOnFeatures
-from florilege.training.loop import checkpoint, history
-from florilege.training.loop.checkpoint import Position, TrainingState
-from florilege.training.loop.evaluation import Validation, ValidationMeter
+from florilege.training.loop.evaluation import (
+    Row,
+    Validation,
+    ValidationMeter,
+    epoch_line,
+    epoch_row,
+    events,
+    merit,
+    write_metrics,
+)
+from florilege.training.loop.training_state import (
+    Position,
+    TrainingState,
+    rate_share,
+)
+from florilege.training.machines import (
+    ALONE,
+    Compute,
+    Ranks,
+    SharedFlags,
+    compiled,
+    compiling,
+    interruptible,
+)
 from florilege.training.network import Objective
-from florilege.training.optimisation import rate_share, set_rate
-from florilege.training.run_folder import RunFolder, write
 
 Say = Callable[[str], None]
-Record = Callable[[history.Row], None]
+Record = Callable[[Row], None]
 
 
 @dataclass
@@ -88,7 +104,7 @@ class Run:
             self.stop = stack.enter_context(interruptible())
             record: Record | None = None
             if self.ranks.first:
-                record = stack.enter_context(history.events(self.folder, self.position.epoch))
+                record = stack.enter_context(events(self.folder, self.position.epoch))
             advance = stack.enter_context(progress(steps * config.epochs, "training"))
             advance(self.position.step)
             while self.position.epoch < config.epochs and not self.out_of_patience():
@@ -142,7 +158,7 @@ class Run:
         """
         config, trained, ranks = self.config, self.trained, self.ranks
         ranks.seed(config.seed, self.position.step)
-        set_rate(trained.optimiser, self.rate(self.position.step, steps))
+        trained.set_rate(self.rate(self.position.step, steps))
         trained.optimiser.zero_grad(set_to_none=True)
         whole = [batch.whole for batch in group]
         shares = self.objective.shares(whole, soft=config.mixes is not None, ranks=ranks)
@@ -231,9 +247,9 @@ class Run:
         means = np.mean(self.ranks.all((position.loss_sum, position.classes_taught)), axis=0)
         position.loss_sum, position.classes_taught = means.tolist()
         rate = self.rate(position.step - 1, steps)
-        row = history.epoch_row(position, validation, learning_rate=rate)
+        row = epoch_row(position, validation, learning_rate=rate)
         best = position.best_epoch
-        better = best is None or history.merit(row) > history.merit(position.history[best - 1])
+        better = best is None or merit(row) > merit(position.history[best - 1])
         if better:
             position.best_score, position.best_epoch = validation.score, position.epoch
         position.history.append(row)
@@ -246,18 +262,11 @@ class Run:
                 raise self.diverged(f"the loss became NaN by step {position.step}")
             if record is not None:
                 if better:
-                    checkpoint.save_weights(self.folder.best, self.state())
-                history.write_metrics(self.folder, position.history)
+                    self.trained.save_weights(self.folder.best, self.network)
+                write_metrics(self.folder, position.history)
                 record(row)
         self.save()
-        self.say(history.epoch_line(row, epochs=self.config.epochs, better=better))
-
-    def state(self) -> Mapping[str, Tensor]:
-        """The current state of the whole network."""
-        measured = self.trained.measured
-        if isinstance(measured, HeadOnFeatures):
-            return measured.joined(self.network)
-        return measured.state_dict()
+        self.say(epoch_line(row, epochs=self.config.epochs, better=better))
 
     def out_of_patience(self) -> bool:
         """Whether too many epochs have passed without a better one."""
@@ -311,7 +320,7 @@ class Run:
         self.trained.photos.gather(self.ranks)
         with self.ranks.agreeing():
             if self.ranks.first:
-                checkpoint.save(self.folder.last, self.trained, self.position, sums)
+                self.trained.save(self.folder.last, self.position, sums)
         self.saved_at, self.saved_step = time.monotonic(), self.position.step
         self.shared_flags = SharedFlags(self.ranks)  # pending ones asked for this checkpoint
 
@@ -321,10 +330,12 @@ class Run:
         if photos.recorded:
             return
         photos.gather(self.ranks)
-        identify = partial(hash_photos, workers=cores() if workers is None else workers)
         with self.ranks.agreeing(patiently=True):
             if self.ranks.first:
-                write(self.folder.photos, photos.all(identify).to_bytes())
+                write(
+                    self.folder.photos,
+                    photos.all(workers=cores() if workers is None else workers).to_bytes(),
+                )
         photos.recorded = True
 
     def diverged(self, what: str) -> UsageError:

@@ -13,49 +13,58 @@ A module has the parameters of its function and the options of :class:`Loss`.
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from florilege.errors import UsageError, suggestion
+from florilege.errors import FlorilegeError, UsageError, suggestion
 from florilege.settings import is_extension, load_extension
-from florilege.training.losses.base import Head, Loss, adapted
-from florilege.training.losses.entropy import (
-    CrossEntropy,
-    Focal,
-    GeneralisedCrossEntropy,
-    Ldam,
-    cross_entropy,
-    focal,
-    generalised_cross_entropy,
-    ldam,
-)
+from florilege.training.losses.base import Head, Loss
+from florilege.training.losses.entropy import cross_entropy, focal, generalised_cross_entropy, ldam
 from florilege.training.losses.hinges import (
-    CalibratedTopKHinge,
-    ConvexTopKHinge,
-    TopKHinge,
     calibrated_top_k_hinge,
     convex_top_k_hinge,
-    top_k_hinge,
-)
-from florilege.training.losses.noise import (
-    ImbalancedNoisedTopK,
-    NoisedTopK,
     imbalanced_noised_top_k,
     noised_top_k,
+    top_k_hinge,
 )
 from florilege.training.losses.online_labels import Role, role
 from florilege.training.losses.single_positive import (
-    AssumeNegative,
-    ExpectedPositive,
-    PositiveBce,
     assume_negative,
     expected_positive,
     positive_bce,
 )
-from florilege.training.losses.smooth_hinge import SmoothTopK, smooth_top_k
+from florilege.training.losses.smooth_hinge import smooth_top_k
 from florilege.training.losses.two_heads import TwoHeadAverageK, two_head_average_k
+
+_STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_FACTS = ("head", "coupled", "takes_rows")
+_ATTRIBUTES = ("reduction", "ignore_index", "weight", "k", "average_k", "scale")
+
+
+def _module_of(function: Callable[..., Tensor], *, head: Head = "linear") -> type[Loss]:
+    """The module of a loss, to be kept under its name: ``TopKHinge = _module_of(top_k_hinge)``."""
+    name = function.__name__.title().replace("_", "")
+    about = f"Module of :func:`{function.__name__}`."
+    members = {"__module__": __name__, "__doc__": about, "head": head}
+    return type(name, (Loss,), members, function=function)
+
+
+CrossEntropy = _module_of(cross_entropy)
+Focal = _module_of(focal)
+GeneralisedCrossEntropy = _module_of(generalised_cross_entropy)
+Ldam = _module_of(ldam, head="cosine")
+TopKHinge = _module_of(top_k_hinge)
+ConvexTopKHinge = _module_of(convex_top_k_hinge)
+CalibratedTopKHinge = _module_of(calibrated_top_k_hinge)
+SmoothTopK = _module_of(smooth_top_k)
+NoisedTopK = _module_of(noised_top_k)
+ImbalancedNoisedTopK = _module_of(imbalanced_noised_top_k, head="cosine")
+AssumeNegative = _module_of(assume_negative)
+PositiveBce = _module_of(positive_bce)
+ExpectedPositive = _module_of(expected_positive)
 
 LOSSES: Mapping[str, type[Loss]] = {
     loss.function.__name__: loss
@@ -79,7 +88,7 @@ def loss_class(name: str) -> type[Loss]:
         kind = load_extension(name)
         if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
             raise UsageError(f"{name} is no class of torch.nn.Module: make the loss one")
-        return kind if issubclass(kind, Loss) else adapted(kind)
+        return kind if issubclass(kind, Loss) else _adapted(kind)
     if name not in LOSSES:
         listed = ", ".join(LOSSES)
         raise ValueError(f"loss must be one of {listed}, got {name!r}{suggestion(name, LOSSES)}")
@@ -107,6 +116,52 @@ def build(name: str, **parameters: Any) -> Loss:
     if missing := [key for key in signature if key in required - parameters.keys()]:
         raise ValueError(f"loss {name} needs {', '.join(missing)}; {listed}")
     return kind(**parameters)
+
+
+def _adapted(kind: type[nn.Module]) -> type[Loss]:
+    """A loss whose parameters are those of a torch module, and whose value is the module's.
+
+    A module is called as ``module(logits, labels)`` and returns the mean loss of the batch. It may
+    have the attributes of :class:`Loss` that a run reads, such as ``head = "two_head"``.
+    """
+
+    def initialise(self: Any, **parameters: Any) -> None:
+        Loss.__init__(self)
+        weight = parameters.get("weight")
+        if weight is not None:
+            parameters["weight"] = torch.as_tensor(weight, dtype=torch.float32)
+        self.module = kind(**parameters)
+        for name in _ATTRIBUTES:
+            setattr(self, name, getattr(self.module, name, getattr(self, name)))
+
+    def forward(self: Any, *arguments: Tensor, **options: Tensor) -> Tensor:
+        return _value_of(self.module, arguments, options)
+
+    facts = {name: getattr(kind, name) for name in _FACTS if hasattr(kind, name)}
+    members = {"__init__": initialise, "forward": forward, "__doc__": kind.__doc__, **facts}
+    result: Any = type(kind.__name__, (Loss,), members)
+    named = [p for p in inspect.signature(kind).parameters.values() if p.kind not in _STARRED]
+    result.__signature__ = inspect.Signature(named)
+    return cast(type[Loss], result)
+
+
+def _value_of(module: nn.Module, logits_and_labels: Sequence[Tensor], options: Any) -> Tensor:
+    """The loss of somebody's module, a scalar; a ``UsageError`` if it fails."""
+    name = type(module).__name__
+    try:
+        value: Any = module(*logits_and_labels, **options)
+    except Exception as error:
+        full = isinstance(error, MemoryError) or "memory" in str(error)  # torch has many types
+        if full or isinstance(error, FlorilegeError):
+            raise
+        raise UsageError(
+            f"loss {name} fails for {len(logits_and_labels) - 1} logits and labels: "
+            f"{type(error).__name__}: {error}; florilege.testing.check_loss says what to change"
+        ) from error
+    if not isinstance(value, Tensor) or value.dim():
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise UsageError(f"{name} must return one number for the batch, got {got}")
+    return value
 
 
 def _owner(parameters: Sequence[str]) -> str:

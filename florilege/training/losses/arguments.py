@@ -70,6 +70,33 @@ class BatchLabels(NamedTuple):
     labels: Tensor  # with 0 in place of ignored ones
     counted: Tensor  # which rows count, bool (batch,)
 
+    @classmethod
+    def of(
+        cls,
+        logits: Tensor,
+        labels: Tensor,
+        weight: Tensor | None,
+        ignore_index: int,
+        *,
+        check_range: bool = True,
+    ) -> "BatchLabels":
+        """Check labels and class weights; no row of soft targets is ignored.
+
+        ``check_range=False`` leaves labels that are no class to a later :func:`checked`.
+        """
+        if weight is not None and weight.shape != logits.shape[-1:]:
+            raise ValueError(
+                f"weight must have shape ({logits.shape[-1]},) for these logits, "
+                f"got {tuple(weight.shape)}"
+            )
+        labels = whole(labels)
+        if labels.is_floating_point():
+            counted = torch.ones(labels.shape[:1], dtype=torch.bool, device=labels.device)
+            return cls(_check_batch(logits, labels), counted)
+        counted = labels != ignore_index
+        labels = _check_batch(logits, labels.where(counted, 0), check_range=check_range)
+        return cls(labels, counted)
+
     def shares(self, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
         """What each row adds to the divisor of the weighted mean, ``(batch,)``.
 
@@ -78,32 +105,6 @@ class BatchLabels(NamedTuple):
         if weight is None or self.labels.is_floating_point():
             return self.counted
         return self.counted * weight.to(dtype)[self.labels]
-
-
-def read_labels(
-    logits: Tensor,
-    labels: Tensor,
-    weight: Tensor | None,
-    ignore_index: int,
-    *,
-    check_range: bool = True,
-) -> BatchLabels:
-    """Check labels and class weights, and tell which rows count; no row of soft targets is ignored.
-
-    ``check_range=False`` leaves labels that are no class to a later :func:`checked`.
-    """
-    if weight is not None and weight.shape != logits.shape[-1:]:
-        raise ValueError(
-            f"weight must have shape ({logits.shape[-1]},) for these logits, "
-            f"got {tuple(weight.shape)}"
-        )
-    labels = whole(labels)
-    if labels.is_floating_point():
-        counted = torch.ones(labels.shape[:1], dtype=torch.bool, device=labels.device)
-        return BatchLabels(_check_batch(logits, labels), counted)
-    counted = labels != ignore_index
-    labels = _check_batch(logits, labels.where(counted, 0), check_range=check_range)
-    return BatchLabels(labels, counted)
 
 
 def checked(logits: Tensor, labels: Tensor, **parameters: Any) -> tuple[Tensor, Tensor]:

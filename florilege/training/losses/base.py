@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn import functional as F
 
-from florilege.errors import FlorilegeError, UsageError
 from florilege.training.losses.arguments import (
+    BatchLabels,
     check_parameters,
     class_weights,
     count_classes,
     is_integer,
-    read_labels,
     whole,
 )
 
@@ -28,9 +27,6 @@ Weight: TypeAlias = Tensor | Sequence[float] | np.ndarray | None
 
 _CALL_KEYWORDS = ("noise", "estimates", "weight", "ignore_index")
 """Keywords of a function that are not parameters of its module."""
-_STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_FACTS = ("head", "coupled", "takes_rows")
-_ATTRIBUTES = ("reduction", "ignore_index", "weight", "k", "average_k", "scale")
 
 
 def _keywords(function: Callable[..., Any], without: Sequence[str] = ()) -> inspect.Signature:
@@ -43,9 +39,10 @@ def _keywords(function: Callable[..., Any], without: Sequence[str] = ()) -> insp
 class Loss(nn.Module):
     """A loss as a module; ``LOSSES`` lists them by name.
 
-    ``module_of(focal)`` takes every parameter of :func:`focal` by keyword, with the same default
-    and meaning, checks it on construction and keeps it as an attribute. Parameters that a subclass
-    adds in its own ``__init__`` come after those.
+    The module of a function takes each of its parameters by keyword, with the same default and
+    meaning, checks it on construction and keeps it as an attribute. Parameters that a subclass
+    adds in its own ``__init__`` come after those. A function that takes ``ignore_index`` is one
+    value for the whole batch; it is called with ``weight`` too, and so is one that takes it alone.
 
     Args:
         reduction: ``"mean"``, ``"sum"`` or, where the loss is one value per example, ``"none"``.
@@ -83,13 +80,16 @@ class Loss(nn.Module):
 
     function: ClassVar[Callable[..., Tensor]]
     own: ClassVar[inspect.Signature] = inspect.Signature()  # the keywords of the function
+    _call_options: ClassVar[Sequence[str]] = ()  # what else it takes
     __signature__: ClassVar[inspect.Signature]
 
     def __init_subclass__(cls, function: Callable[..., Tensor] | None = None) -> None:
         super().__init_subclass__()
         if function is not None:
-            cls.function = staticmethod(function)
+            keywords = _keywords(function).parameters
+            cls.function, cls.coupled = staticmethod(function), "ignore_index" in keywords
             cls.own = _keywords(function, without=_CALL_KEYWORDS)
+            cls._call_options = tuple(keywords.keys() & {"weight", "ignore_index"})
         added, shared = _keywords(cls.__init__), _keywords(Loss.__init__)
         every = {**cls.own.parameters, **added.parameters, **shared.parameters}
         cls.__signature__ = inspect.Signature(list(every.values()))
@@ -121,14 +121,38 @@ class Loss(nn.Module):
                 check_parameters(**{name: value})
             setattr(self, name, count_classes(value) if name == "class_counts" else value)
 
-    def arguments(self) -> dict[str, Any]:
-        """The parameters of the function, as given."""
-        return {name: getattr(self, name) for name in self.own.parameters}
+    def _values(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """What the function gives for its parameters."""
+        names = (*self.own.parameters, *self._call_options)
+        return self.function(logits, labels, **{name: getattr(self, name) for name in names})
 
     def extra_repr(self) -> str:
         """The parameters that are numbers or strings."""
         settings = ((name, getattr(self, name, None)) for name in self.__signature__.parameters)
         return ", ".join(f"{n}={v!r}" for n, v in settings if isinstance(v, int | float | str))
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Loss of the batch: a scalar, or ``(batch,)`` for ``reduction="none"``.
+
+        A soft target is a mixture of losses, ``sum_c t_c loss(., c)``, so to weight class ``c`` is
+        to multiply ``t_c``.
+        """
+        if self.coupled:
+            return self.total(self._values(logits, labels), labels)
+        facts = (logits, labels, self.weight, self.ignore_index)
+        batch = BatchLabels.of(*facts, check_range=False)  # the function checks it
+        labels, soft = batch.labels, batch.labels.is_floating_point()
+        weight = None if self._call_options else self.weight  # the function takes them
+        values = self._values(logits, labels * weight if weight is not None and soft else labels)
+        if weight is not None and not soft:
+            values = values * weight.to(values.dtype)[labels]
+        values = values.where(batch.counted, 0.0)
+        if self.reduction == "none":
+            return values
+        total = values.sum()
+        if self.reduction == "sum":
+            return total
+        return _divide(total, batch.shares(self.weight, values.dtype).sum())
 
     def total(self, loss: Tensor, labels: Tensor) -> Tensor:
         """A loss of the whole batch, reduced: its sum is the mean times the counted rows."""
@@ -137,88 +161,6 @@ class Loss(nn.Module):
         if labels.is_floating_point():
             return loss * over_ranks(loss.new_tensor(labels.shape[0]))
         return loss * over_ranks((whole(labels) != self.ignore_index).sum())
-
-
-class ExampleLoss(Loss):
-    """A loss with one value per example."""
-
-    def weighted(self, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-        """Values ``(batch,)`` with the class weights in them.
-
-        A soft target is a mixture of losses, ``sum_c t_c loss(., c)``, so to weight class ``c``
-        is to multiply ``t_c``.
-        """
-        soft = labels.is_floating_point()
-        if weight is not None and soft:
-            labels = labels * weight
-        values = self.function(logits, labels, **self.arguments())
-        return values if weight is None or soft else values * weight.to(values.dtype)[labels]
-
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Loss of the batch: a scalar, or ``(batch,)`` for ``reduction="none"``."""
-        facts = (logits, labels, self.weight, self.ignore_index)
-        batch = read_labels(*facts, check_range=False)  # the function checks it
-        values = self.weighted(logits, batch.labels, self.weight).where(batch.counted, 0.0)
-        if self.reduction == "none":
-            return values
-        total = values.sum()
-        if self.reduction == "sum":
-            return total
-        return _divide(total, batch.shares(self.weight, values.dtype).sum())
-
-
-def module_of(function: Callable[..., Tensor], *, head: Head = "linear") -> type[ExampleLoss]:
-    """The module of a loss, to be kept under its name: ``TopKHinge = module_of(top_k_hinge)``."""
-    name = function.__name__.title().replace("_", "")
-    about = f"Module of :func:`{function.__name__}`."
-    members = {"__module__": function.__module__, "__doc__": about, "head": head}
-    return type(name, (ExampleLoss,), members, function=function)
-
-
-def adapted(kind: type[nn.Module]) -> type[Loss]:
-    """A loss whose parameters are those of a torch module, and whose value is the module's.
-
-    A module is called as ``module(logits, labels)`` and returns the mean loss of the batch. It may
-    have the attributes of :class:`Loss` that a run reads, such as ``head = "two_head"``.
-    """
-
-    def initialise(self: Any, **parameters: Any) -> None:
-        Loss.__init__(self)
-        weight = parameters.get("weight")
-        if weight is not None:
-            parameters["weight"] = torch.as_tensor(weight, dtype=torch.float32)
-        self.module = kind(**parameters)
-        for name in _ATTRIBUTES:
-            setattr(self, name, getattr(self.module, name, getattr(self, name)))
-
-    def forward(self: Any, *arguments: Tensor, **options: Tensor) -> Tensor:
-        return _value_of(self.module, arguments, options)
-
-    facts = {name: getattr(kind, name) for name in _FACTS if hasattr(kind, name)}
-    members = {"__init__": initialise, "forward": forward, "__doc__": kind.__doc__, **facts}
-    result: Any = type(kind.__name__, (Loss,), members)
-    named = [p for p in inspect.signature(kind).parameters.values() if p.kind not in _STARRED]
-    result.__signature__ = inspect.Signature(named)
-    return cast(type[Loss], result)
-
-
-def _value_of(module: nn.Module, logits_and_labels: Sequence[Tensor], options: Any) -> Tensor:
-    """The loss of somebody's module, a scalar; a ``UsageError`` if it fails."""
-    name = type(module).__name__
-    try:
-        value: Any = module(*logits_and_labels, **options)
-    except Exception as error:
-        full = isinstance(error, MemoryError) or "memory" in str(error)  # torch has many types
-        if full or isinstance(error, FlorilegeError):
-            raise
-        raise UsageError(
-            f"loss {name} fails for {len(logits_and_labels) - 1} logits and labels: "
-            f"{type(error).__name__}: {error}; florilege.testing.check_loss says what to change"
-        ) from error
-    if not isinstance(value, Tensor) or value.dim():
-        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise UsageError(f"{name} must return one number for the batch, got {got}")
-    return value
 
 
 def _divide(total: Tensor, count: Tensor) -> Tensor:
@@ -240,14 +182,6 @@ def over_ranks(value: Tensor) -> Tensor:
     """
     total: Tensor = value if ranks() == 1 else _OverRanks.apply(value)
     return total
-
-
-def from_ranks(value: Value) -> list[Value]:
-    """The values of all processes, in the order of the ranks."""
-    received: list[Any] = [value] * ranks()
-    if ranks() > 1:
-        dist.all_gather_object(received, value)
-    return received
 
 
 class _OverRanks(torch.autograd.Function):

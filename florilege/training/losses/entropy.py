@@ -6,16 +6,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from florilege.training.losses.arguments import ClassCounts, checked, count_classes
-from florilege.training.losses.base import ExampleLoss, mix, module_of, softplus, with_gradients
+from florilege.training.losses.base import mix, softplus, with_gradients
 
 
-def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
+def cross_entropy(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    label_smoothing: float = 0.0,
+    weight: Tensor | None = None,
+) -> Tensor:
     r"""Cross-entropy, the baseline; average-K thresholds the softmax of its logits.
 
     .. math:: \ell(s, y) = -\log \frac{e^{s_y}}{\sum_j e^{s_j}}
 
     Args:
         label_smoothing: Share of the target spread evenly over all classes, in ``[0, 1)``.
+        weight: One weight per class, ``(classes,)``, as in ``torch.nn.CrossEntropyLoss``: the
+            smoothed share of a label carries the weight of the class it is spread to.
 
     References:
         [A] eq. 3. Eq. 4 there prints the gradient of the softmax instead of this one's,
@@ -27,25 +35,13 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.
         tensor([1.3863])
     """
     scores, labels = checked(logits, labels, label_smoothing=label_smoothing)
-    targets = labels.to(scores.dtype) if labels.is_floating_point() else labels
-    return F.cross_entropy(scores, targets, reduction="none", label_smoothing=label_smoothing)
-
-
-class CrossEntropy(ExampleLoss, function=cross_entropy):
-    """Module of :func:`cross_entropy`; the options work as in ``torch.nn.CrossEntropyLoss``."""
-
-    label_smoothing: float
-
-    def weighted(self, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-        """The smoothed share of a label carries the weight of the class it is spread to."""
-        scores, labels = checked(logits, labels)
-        return F.cross_entropy(
-            scores,
-            labels.to(scores.dtype) if labels.is_floating_point() else labels,
-            weight=None if weight is None else weight.to(scores.dtype),
-            reduction="none",
-            label_smoothing=self.label_smoothing,
-        )
+    return F.cross_entropy(
+        scores,
+        labels.to(scores.dtype) if labels.is_floating_point() else labels,
+        weight=None if weight is None else weight.to(scores.dtype),
+        reduction="none",
+        label_smoothing=label_smoothing,
+    )
 
 
 def focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
@@ -86,9 +82,6 @@ def _fade(entropy: Tensor, gamma: float) -> Tensor:
     return (-torch.expm1(-entropy.clamp_max(limits.max))).pow(gamma) * entropy
 
 
-Focal = module_of(focal)
-
-
 def generalised_cross_entropy(logits: Tensor, labels: Tensor, *, q: float = 0.7) -> Tensor:
     r"""Generalised cross-entropy: down-weights examples whose label the network doubts.
 
@@ -124,9 +117,6 @@ def _bound(entropy: Tensor, q: float) -> Tensor:
     """
     power = -q * entropy
     return torch.where(power > -1, -torch.expm1(power), 1 - torch.exp(power)) / q
-
-
-GeneralisedCrossEntropy = module_of(generalised_cross_entropy)
 
 
 FLOOR = -70.0  # a class this far below the best adds less than 1e-30 to any sum
@@ -220,6 +210,3 @@ def _mixture(scores: Tensor, targets: Tensor, shifts: Tensor) -> Tensor:
     others = (log_sum + torch.log1p(-share)).scatter(1, best, without_best)
     values = softplus(others - scores - shifts)
     return mix(values, targets)
-
-
-Ldam = module_of(ldam, head="cosine")

@@ -2,24 +2,23 @@
 
 import math
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch import distributed as dist
 from torch.nn import functional as F
 
 from florilege.training.losses.arguments import (
     BatchLabels,
     check_average_k,
     check_parameters,
-    read_labels,
     whole,
     working,
 )
 from florilege.training.losses.base import (
     Loss,
-    from_ranks,
     mix,
     over_ranks,
     ranks,
@@ -28,6 +27,7 @@ from florilege.training.losses.base import (
 )
 from florilege.training.losses.single_positive import expected_positive
 
+Value = TypeVar("Value")
 OBSERVED = math.log(0.995 / 0.005)  # an observed label starts as almost certain
 UNOBSERVED = math.log(0.6 / 0.4)  # the others start between 0.4 and 0.6
 
@@ -86,7 +86,7 @@ def role(
         )
     scores = working(logits)
     theta = working(estimates).to(scores.dtype)
-    batch = read_labels(logits, labels, weight, ignore_index)
+    batch = BatchLabels.of(logits, labels, weight, ignore_index)
     result = _evaluate(scores, theta, batch, weight, average_k, reg_weight)
     pairs = ((scores, result.of_scores), (theta, result.of_theta))
     return with_gradients(result.value, *pairs, factor=ranks())
@@ -220,6 +220,14 @@ class _Estimates:
         self.logits.index_add_(0, torch.from_numpy(images[finite]), finite_steps)
 
 
+def _from_ranks(value: Value) -> list[Value]:
+    """The values of all processes, in the order of the ranks."""
+    received: list[Any] = [value] * ranks()
+    if ranks() > 1:
+        dist.all_gather_object(received, value)
+    return received
+
+
 class Role(Loss, function=role):
     """Module of :func:`florilege.training.losses.role`, with the estimates of all training images.
 
@@ -242,7 +250,6 @@ class Role(Loss, function=role):
             seen once an epoch.
     """
 
-    coupled: ClassVar[bool] = True
     takes_rows: ClassVar[bool] = True
 
     average_k: float
@@ -277,7 +284,7 @@ class Role(Loss, function=role):
             options: dict[str, Any] = {"weight": self.weight, "ignore_index": self.ignore_index}
             loss = expected_positive(logits, labels, average_k=self.average_k, beta=beta, **options)
             return self.total(loss, labels)
-        batch = read_labels(logits, labels, self.weight, self.ignore_index)
+        batch = BatchLabels.of(logits, labels, self.weight, self.ignore_index)
         observed = _observe(self._locate(row_index, logits), labels, self.ignore_index)
         if self.estimates is None:
             self.estimates = self._allocate(logits.shape[1])
@@ -288,7 +295,7 @@ class Role(Loss, function=role):
         if loss.requires_grad and self.training:
             # along each image's own gradient
             step = result.of_theta.mul_(-self.theta_lr * result.rows)
-            update = partial(self._update, from_ranks((observed, step.cpu())))
+            update = partial(self._update, _from_ranks((observed, step.cpu())))
             loss.register_hook(update)  # type: ignore[no-untyped-call]  # torch's own
         return self.total(loss, labels)
 

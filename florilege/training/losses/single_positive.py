@@ -1,22 +1,18 @@
 """Binary losses for one observed positive; they differ in what they assume of other classes."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from florilege.training.losses.arguments import (
+    BatchLabels,
     check_average_k,
     check_parameters,
     checked,
-    read_labels,
     working,
 )
 from florilege.training.losses.base import (
-    Loss,
     mean_over_ranks,
     mix,
-    module_of,
     over_ranks,
     softplus,
 )
@@ -118,7 +114,7 @@ def _label_term(
     logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int
 ) -> tuple[Tensor, Tensor]:
     """Weighted mean of ``positive_bce``, a scalar, and 1 for each counted row, ``(batch,)``."""
-    batch = read_labels(logits, labels, weight, ignore_index)
+    batch = BatchLabels.of(logits, labels, weight, ignore_index)
     scores = working(logits)
     labels, shares = batch.labels, batch.shares(weight, scores.dtype).to(scores.dtype)
     if labels.is_floating_point():
@@ -140,17 +136,3 @@ def _positive(scores: Tensor, labels: Tensor) -> Tensor:
     if labels.is_floating_point():
         return mix(softplus(-scores), labels)
     return softplus(-scores.gather(1, labels.unsqueeze(1)).squeeze(1))
-
-
-AssumeNegative = module_of(assume_negative)
-PositiveBce = module_of(positive_bce)
-
-
-class ExpectedPositive(Loss, function=expected_positive):
-    """Module of :func:`expected_positive`."""
-
-    coupled: ClassVar[bool] = True
-
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        options = {"weight": self.weight, "ignore_index": self.ignore_index}
-        return self.total(self.function(logits, labels, **self.arguments(), **options), labels)

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from florilege.training.losses.arguments import checked, on_host
-from florilege.training.losses.base import module_of, softplus, with_gradients
+from florilege.training.losses.base import softplus, with_gradients
 
 BLOCK_BYTES = 1 << 23  # blocks of rows stay in the cache that the cores of a machine share
 LARGEST_K = 600  # tested up to here; memory grows with the square
@@ -288,5 +288,3 @@ def _circle(k: int, columns: int, powers: int, device: torch.device) -> _Circle:
 
 
 _kept_tilt, _kept_circle = lru_cache(maxsize=64)(_tilt), lru_cache(maxsize=64)(_circle)
-
-SmoothTopK = module_of(smooth_top_k)

@@ -17,10 +17,10 @@ from torch import distributed as dist
 from torch.nn import functional as F
 
 from florilege.training.losses.arguments import (
+    BatchLabels,
     check_average_k,
     check_parameters,
     on_host,
-    read_labels,
     working,
 )
 from florilege.training.losses.base import Head, Loss, over_ranks, ranks, softplus, with_gradients
@@ -93,9 +93,8 @@ def _choose(groups: Sequence[Tensor], count: Tensor) -> Sequence[Tensor]:
         order = pool.sort(descending=True, stable=True).indices
         places = torch.empty_like(places).scatter_(0, order, places)
     is_chosen = (places < count) & (pool > -torch.inf)
-    return (
-        [is_chosen] if len(groups) == 1 else torch.split(is_chosen, [len(each) for each in groups])
-    )
+    lengths = [len(group) for group in groups]
+    return [is_chosen] if len(groups) == 1 else torch.split(is_chosen, lengths)
 
 
 def _largest(keys: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -119,8 +118,8 @@ def _reaching(keys: Tensor, count: int) -> Tensor:
     width = keys.numel() // (4 * count) if count else 0
     if width < 2:
         return torch.arange(keys.numel())
-    each = keys.numel() // width
-    maxima = keys.unfold(0, each, each).amax(0)
+    chunk = keys.numel() // width
+    maxima = keys.unfold(0, chunk, chunk).amax(0)
     return torch.where(keys >= maxima.topk(count, sorted=False).values.amin())[0]
 
 
@@ -231,7 +230,6 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
     """
 
     head: ClassVar[Head] = "two_head"
-    coupled: ClassVar[bool] = True
 
     average_k: float
     alpha: float
@@ -246,7 +244,9 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
         self._recent: deque[_Recent] = deque(maxlen=recent_batches)
         self.register_buffer("mean_set_size", torch.tensor(0.0), persistent=False)
 
-    def forward(self, multi_label_logits: Tensor, sccp_logits: Tensor, labels: Tensor) -> Tensor:
+    def forward(  # type: ignore[override]  # it has two heads
+        self, multi_label_logits: Tensor, sccp_logits: Tensor, labels: Tensor
+    ) -> Tensor:
         """Loss of the batch; shapes and errors as in :func:`two_head_average_k`."""
         entries = _read_entries(sccp_logits, labels, self.weight, self.ignore_index)
         window = tuple(self._recent) if self.training else ()
@@ -288,7 +288,7 @@ def _read_entries(
 
     On a GPU this waits for the device if targets are soft or there are several ranks.
     """
-    label_batch, dtype = read_labels(logits, labels, weight, ignore_index), working(logits).dtype
+    label_batch, dtype = BatchLabels.of(logits, labels, weight, ignore_index), working(logits).dtype
     labels, rows_counted = label_batch
     batch, classes = logits.shape
     rows, shares = rows_counted.sum(), label_batch.shares(weight, dtype)

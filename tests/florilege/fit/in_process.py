@@ -7,7 +7,7 @@ import pytest
 
 from florilege import cli
 from florilege.errors import FlorilegeError
-from florilege.fit import fit_plan
+from florilege.fit import cli as fit_cli
 from florilege.run_bundle import Words, run_step
 from florilege.terminal import STEP
 from tests.commands import call
@@ -21,7 +21,7 @@ class Steps:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, apart: Container[str] = ()) -> None:
         self.lines, self.output, self.apart = list[list[str]](), "", apart
-        monkeypatch.setattr(fit_plan, "run_step", self)
+        monkeypatch.setattr(fit_cli, "run_step", self)
 
     def __call__(self, words: Words) -> None:
         self.lines.append([str(word) for word in words])

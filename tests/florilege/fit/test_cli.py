@@ -7,7 +7,7 @@ import pytest
 from florilege import cli
 from florilege.calibration.record.record_file import read_record
 from florilege.errors import BundleError
-from florilege.fit import fit_plan
+from florilege.fit import cli as fit_cli
 from florilege.models.bundle import open_bundle
 from florilege.run_bundle import Words, bundle_folder
 from tests.commands import call
@@ -49,7 +49,7 @@ def test_weights_that_cannot_be_fetched_can_be_brought(
     for name in ("train/a", "val/a", "train/b"):
         (tmp_path / "photos" / name).mkdir(parents=True)
         (tmp_path / "photos" / name / "0.jpg").touch()
-    monkeypatch.setattr(fit_plan, "run_step", step)
+    monkeypatch.setattr(fit_cli, "run_step", step)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "w.pt").touch()
     result = call(cli.app, "fit", tmp_path / "photos", "--out", tmp_path / "out", *flags)

@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from florilege import cli
-from florilege.fit import fit_plan
+from florilege.fit import cli as fit_cli
 from florilege.models.bundle import open_bundle
 from florilege.processes.connections import bind
 from florilege.run_bundle import Words
@@ -58,7 +58,7 @@ def test_it_says_first_what_will_happen_and_how_long_it_takes(
         raise KeyboardInterrupt
 
     lines = list[list[str]]()
-    monkeypatch.setattr(fit_plan, "run_step", step)
+    monkeypatch.setattr(fit_cli, "run_step", step)
     words_of_demo = ["demo", "--out", str(tmp_path / "demo"), "--port", free_port(), *flags]
     result = CliRunner().invoke(cli.app, words_of_demo)
     assert result.exit_code == 130

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from florilege.errors import BundleError, UsageError
-from florilege.fit import fit_plan
-from florilege.fit.fit_plan import FitPlan, training_words
+from florilege.fit import cli as fit_cli
+from florilege.fit.cli import FitPlan, _training_words
 from florilege.run_bundle import Words
 
 FROZEN = "--backbone timm:tf_efficientnet_lite0 --freeze backbone"
@@ -46,12 +46,12 @@ class Runner:
 @pytest.fixture
 def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
     runner = Runner(tmp_path / "out")
-    monkeypatch.setattr(fit_plan, "run_step", runner)
+    monkeypatch.setattr(fit_cli, "run_step", runner)
     return runner
 
 
 def plan_of(source: object, runner: Runner, **values: Any) -> FitPlan:
-    training = training_words(str(source), None, None)
+    training = _training_words(str(source), None, None)
     return FitPlan(source=str(source), out=runner.out, training=training, **values)
 
 
@@ -100,7 +100,7 @@ def test_without_test_photos_nothing_is_measured_and_without_val_all_is_split_ag
     assert [line.split()[0] for line in runner.take()][-1] == "calibrate"
     assert "has no test photos" in capsys.readouterr().err
     other = Runner(tmp_path / "other")
-    monkeypatch.setattr(fit_plan, "run_step", other)
+    monkeypatch.setattr(fit_cli, "run_step", other)
     plan_of(folders(tmp_path / "b", "train/x", "test/x", "train/y"), other).carry_out()
     assert other.take()[0].startswith("data split")
     assert "lacks train or val photos" in capsys.readouterr().err
@@ -188,4 +188,4 @@ def test_a_stopped_training_is_continued(tmp_path: Path, runner: Runner) -> None
 def test_a_network_is_pretrained_unless_said_otherwise(
     source: str, backbone: str | None, weights: str | None, flags: str
 ) -> None:
-    assert " ".join(training_words(source, backbone, weights)) == flags
+    assert " ".join(_training_words(source, backbone, weights)) == flags

@@ -10,8 +10,7 @@ from florilege.errors import UsageError
 from florilege.plugins.papers import sweep
 from florilege.plugins.papers.cli import _overrides_of, _points_of, app
 from florilege.plugins.papers.sweep_record import FIGURES, words_of
-from florilege.training.configuration import resolve
-from florilege.training.run_folder import RunFolder
+from florilege.training.configuration import RunFolder, resolve
 from tests.commands import call, quick_run
 from tests.training.small import train_quietly, write_photos
 

@@ -14,8 +14,7 @@ from florilege.plugins.papers.cli import _overrides_of, _points_of
 from florilege.plugins.papers.sweep import ConfigOf, sweep
 from florilege.plugins.papers.sweep_record import FIGURES, PICTURE, Changes, Record, RunRecord
 from florilege.training.config import TrainConfig
-from florilege.training.configuration import resolve
-from florilege.training.run_folder import RunFolder
+from florilege.training.configuration import RunFolder, resolve
 from florilege.training.train import TrainResult
 from tests.data.pictures import write_folder
 from tests.florilege.test_files import holder

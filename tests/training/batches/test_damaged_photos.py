@@ -7,8 +7,8 @@ import pytest
 
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
+from florilege.training.configuration import RunFolder
 from florilege.training.preparation import _find_damaged, all_named, without_damaged
-from florilege.training.run_folder import RunFolder
 from tests.training.small import lines_of, small_config, train_quietly, write_photos
 
 

@@ -12,24 +12,27 @@ from PIL import Image
 from florilege.data.records import Split
 from florilege.errors import DataError, UsageError
 from florilege.training.batches.augment import DRAWS, augment
-from florilege.training.batches.data_loader import Batch, BatchLoader
+from florilege.training.batches.data_loader import (
+    Batch,
+    BatchLoader,
+    _decode_for_training,
+    _keep_all,
+    _training_side,
+)
 from florilege.training.batches.run_photos import (
     _LOOKED_AT,
     _SHOWN,
     TAG,
     PictureCache,
     PictureDataset,
-    decode_for_training,
-    keep_all,
     short_side,
-    training_side,
     unreadable,
 )
 from florilege.training.config import AugmentConfig, TrainConfig
 from tests.training.small import small_config, sources_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
-DECODER = partial(decode_for_training, side=8)
+DECODER = partial(_decode_for_training, side=8)
 
 
 def _png(width: int, height: int, seed: int = 0) -> bytes:
@@ -40,7 +43,7 @@ def _png(width: int, height: int, seed: int = 0) -> bytes:
 
 
 def _shape(data: bytes) -> tuple[int, ...]:
-    return np.array(decode_for_training(data, side=30)).shape
+    return np.array(_decode_for_training(data, side=30)).shape
 
 
 class Reader:
@@ -91,7 +94,7 @@ def test_a_training_picture_is_resized_once(monkeypatch: pytest.MonkeyPatch) -> 
         return resize(image, size, *args, **options)
 
     monkeypatch.setattr(Image.Image, "resize", counted)
-    picture = decode_for_training(_png(500, 375), side=336)
+    picture = _decode_for_training(_png(500, 375), side=336)
     augment(picture, 224, AugmentConfig(), [0.5] * DRAWS)
     assert sizes == [(224, 224)]
 
@@ -99,15 +102,15 @@ def test_a_training_picture_is_resized_once(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(("width", "height"), [(500, 375), (60, 300), (100, 30)])
 def test_a_kept_picture_gives_the_same_view_to_the_last_bit(width: int, height: int) -> None:
     data, draws = _png(width, height), np.random.default_rng(1).random(DRAWS).tolist()
-    read = augment(decode_for_training(data, side=60), 40, AugmentConfig(), draws)
-    lazy = PictureDataset(_split({0: data}, 1), partial(decode_for_training, side=60))
-    remaining = augment(keep_all(lazy, workers=0)[0], 40, AugmentConfig(), draws)
+    read = augment(_decode_for_training(data, side=60), 40, AugmentConfig(), draws)
+    lazy = PictureDataset(_split({0: data}, 1), partial(_decode_for_training, side=60))
+    remaining = augment(_keep_all(lazy, workers=0)[0], 40, AugmentConfig(), draws)
     np.testing.assert_array_equal(read, remaining)
 
 
 def test_a_small_training_picture_is_untouched_and_a_long_one_is_cut_in_the_middle() -> None:
     whole = np.array(Image.open(io.BytesIO(_png(50, 10))))
-    picture = np.array(decode_for_training(_png(50, 10), side=30))
+    picture = np.array(_decode_for_training(_png(50, 10), side=30))
     np.testing.assert_array_equal(picture, whole[:, 15:35])
 
 
@@ -127,7 +130,7 @@ def test_the_short_side_is_the_median_of_a_few_pictures() -> None:
 def test_the_kept_side_gives_the_smallest_crop_its_own_pixels_within_reason(
     image_size: int, min_area: float, side: int
 ) -> None:
-    assert training_side(image_size, min_area) == side
+    assert _training_side(image_size, min_area) == side
 
 
 @pytest.mark.parametrize(("workers", "chunk"), [(0, 1), (0, 4), (0, 64), (2, 1), (2, 2), (2, 3)])
@@ -137,7 +140,7 @@ def test_keeping_all_gives_the_same_pictures_in_order(
     monkeypatch.setattr("florilege.training.batches.run_photos.CHUNK", chunk)
     content = {row: _png(8 + row % 3, 8, seed=row) for row in range(9)}
     lazy = PictureDataset(_split(content, 9), DECODER)
-    remaining = keep_all(lazy, workers=workers)
+    remaining = _keep_all(lazy, workers=workers)
     assert remaining.in_memory is not None
     assert [type(picture) for picture in remaining.in_memory] == [np.ndarray] * 9
     for row in range(9):
@@ -148,7 +151,7 @@ def test_every_unreadable_picture_is_named_with_its_reason() -> None:
     content = {0: _png(8, 8), 1: b"text", 3: _png(8, 8)[:60]}
     pictures = PictureDataset(_split(content, 4), DECODER)
     with pytest.raises(DataError) as caught:
-        keep_all(pictures, workers=0)
+        _keep_all(pictures, workers=0)
     message = str(caught.value)
     assert message.startswith("3 pictures of train cannot be read")
     assert "photo2.png: No such file or directory" in message

@@ -20,10 +20,10 @@ from florilege.models.session import FEATURES
 from florilege.tables import read_table
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
-from florilege.training.device import Compute
 from florilege.training.frozen import features
-from florilege.training.frozen.features import FrozenBackbone, HeadOnFeatures, threads_for
+from florilege.training.frozen.features import HeadOnFeatures, _FrozenBackbone, threads_for
 from florilege.training.loop.training_loop import Run
+from florilege.training.machines import Compute
 from tests.training.small import check_resuming, lines_of, small_config, train_quietly, write_photos
 
 SIZE = Preprocess(image_size=16)
@@ -55,15 +55,15 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Features without the second that it takes to export a graph for them."""
-    monkeypatch.setattr(FrozenBackbone, "_by_graph", FrozenBackbone._by_torch)
+    monkeypatch.setattr(_FrozenBackbone, "_by_graph", _FrozenBackbone._by_torch)
 
 
 def _frozen(
     network: Network, folder: Path, said: list[str] | None = None, runtime: Runtime = ONNX_RUNTIME
-) -> FrozenBackbone:
+) -> _FrozenBackbone:
     compute = Compute(torch.device("cpu"), "fp32")
     say = print if said is None else said.append
-    return FrozenBackbone(network, SIZE, folder, compute, 0, say, runtime)
+    return _FrozenBackbone(network, SIZE, folder, compute, 0, say, runtime)
 
 
 def _head_config(photos: Path, start: Path, **changes: Any) -> TrainConfig:
@@ -77,7 +77,7 @@ def test_features_are_those_of_the_network_whichever_way_and_however_many_at_onc
     network, split = build("tiny", 3, "linear"), open_dataset(str(photos)).split("train")
     by_graph = _frozen(network, tmp_path / "graph").features(split)
     in_openvino = _frozen(network, tmp_path / "openvino", runtime=IN_OPENVINO).features(split)
-    monkeypatch.setattr(FrozenBackbone, "_by_graph", FrozenBackbone._by_torch)
+    monkeypatch.setattr(_FrozenBackbone, "_by_graph", _FrozenBackbone._by_torch)
     by_torch = _frozen(network, tmp_path / "torch").features(split)
     pictures = np.stack([load(split.read(row), SIZE) for row in range(len(split))])
     with torch.inference_mode():
@@ -118,7 +118,7 @@ def test_a_photo_is_computed_once_whatever_its_name_split_or_run(
 def test_pictures_that_cannot_be_read_are_named_and_the_others_kept(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    monkeypatch.setattr(FrozenBackbone, "_by_graph", getattr(FrozenBackbone, way))
+    monkeypatch.setattr(_FrozenBackbone, "_by_graph", getattr(_FrozenBackbone, way))
     broken = tmp_path / "photos"
     for path in (photos / "train").rglob("*.png"):
         copy = broken / path.relative_to(photos)

@@ -18,23 +18,22 @@ from florilege.models.heads import build_head
 from florilege.training.batches import data_loader
 from florilege.training.batches.data_loader import Features
 from florilege.training.config import Metric, OptimiserConfig, TrainConfig
+from florilege.training.configuration import RunFolder
 from florilege.training.frozen import head_solver
 from florilege.training.frozen.features import HeadOnFeatures
 from florilege.training.frozen.head_solver import (
     DECAYS,
-    Candidate,
-    HeadProblem,
-    candidate_of,
-    choose,
+    _Candidate,
+    _candidate_of,
+    _choose,
+    _HeadProblem,
+    _solutions,
     decays_of,
-    solutions,
 )
-from florilege.training.loop.evaluation import ScoreChoice, Validation
-from florilege.training.loop.history import best_row
+from florilege.training.loop.evaluation import Validation, _ScoreChoice
 from florilege.training.losses.base import Loss
-from florilege.training.network import make_objective
-from florilege.training.run_export import export_run
-from florilege.training.run_folder import RunFolder
+from florilege.training.network import _make_objective
+from florilege.training.run_export import _best_row, export_run
 from tests.training.frozen.feature_examples import classes_of, features_of
 from tests.training.small import lines_of, rows_of, small_config, train_quietly, write_photos
 
@@ -49,17 +48,17 @@ def _config(loss: str = "cross_entropy", **parameters: Any) -> TrainConfig:
 
 def _problem(
     train: Features, loss: str = "cross_entropy", head: str = "linear", **parameters: Any
-) -> HeadProblem:
+) -> _HeadProblem:
     config = _config(loss, **parameters)
     torch.manual_seed(0)
     network = Network(nn.Identity(), build_head(head, DIMENSIONS, CLASSES), head_name=head)
     counts = np.bincount(train.split.labels, minlength=CLASSES).tolist()
-    return HeadProblem(
-        HeadOnFeatures(network, train), make_objective(config, counts), train, seed=3
+    return _HeadProblem(
+        HeadOnFeatures(network, train), _make_objective(config, counts), train, seed=3
     )
 
 
-def _layer(problem: HeadProblem) -> Any:
+def _layer(problem: _HeadProblem) -> Any:
     return problem.head.head
 
 
@@ -183,20 +182,20 @@ def test_a_loss_of_a_user_that_remembers_is_solved_for() -> None:
     train, val = classes_of(300, seed=0), classes_of(200, seed=1)
     config = _config(f"{__name__}:Remembering")
     network = Network(nn.Identity(), build_head("linear", DIMENSIONS, CLASSES), head_name="linear")
-    objective = make_objective(config, [75] * CLASSES)
-    candidates = list(solutions(config, HeadOnFeatures(network, train), objective, train, val))
+    objective = _make_objective(config, [75] * CLASSES)
+    candidates = list(_solutions(config, HeadOnFeatures(network, train), objective, train, val))
     assert [each.weight_decay for each in candidates] == list(DECAYS)
     assert max(each.validation.score for each in candidates) > 0.9
 
 
-def _candidate(decay: float, hits: Sequence[float], log_loss: float = 1.0) -> Candidate:
-    choice = ScoreChoice(head="linear", score_kind="softmax")
+def _candidate(decay: float, hits: Sequence[float], log_loss: float = 1.0) -> _Candidate:
+    choice = _ScoreChoice(head="linear", score_kind="softmax")
     metric = Metric(name="average_k", k=2.0)
     accuracy = float(np.mean(hits))
     validation = Validation(
         metric=metric, values={choice: accuracy}, accuracy={}, top_1={}, log_loss={}
     )
-    return Candidate(
+    return _Candidate(
         weight_decay=decay,
         state={},
         train_loss=0.0,
@@ -217,19 +216,19 @@ def test_where_all_photos_are_right_the_most_probable_labels_decide() -> None:
         _candidate(decay, [1.0] * 20, log_loss)
         for decay, log_loss in zip((1.0, 0.3, 0.1), (0.9, 0.2, 0.5), strict=True)
     ]
-    assert choose(candidates, _photos_of_val(20)) == (1, False)
+    assert _choose(candidates, _photos_of_val(20)) == (1, False)
 
 
 def test_a_clear_difference_decides_before_the_log_loss() -> None:
     worse, better = [1.0] * 80 + [0.0] * 20, [1.0] * 95 + [0.0] * 5
     candidates = [_candidate(1.0, worse, 0.1), _candidate(0.3, better, 0.9)]
-    assert choose(candidates, _photos_of_val(100)) == (1, True)
+    assert _choose(candidates, _photos_of_val(100)) == (1, True)
 
 
 def test_a_difference_on_few_photos_does_not() -> None:
     one, other = [1.0] * 90 + [0.0] * 10, [1.0] * 89 + [0.0] * 10 + [1.0]
     candidates = [_candidate(1.0, one, 0.1), _candidate(0.3, other, 0.9)]
-    assert choose(candidates, _photos_of_val(100))[0] == 0
+    assert _choose(candidates, _photos_of_val(100))[0] == 0
 
 
 def test_a_paired_difference_is_judged_by_its_own_error() -> None:
@@ -238,7 +237,7 @@ def test_a_paired_difference_is_judged_by_its_own_error() -> None:
         _candidate(1.0, [1.0] * 46 + [0.0] * 54, 0.1),
         _candidate(0.3, [1.0] * 50 + [0.0] * 50, 0.9),
     ]
-    assert choose(candidates, _photos_of_val(100)) == (1, True)
+    assert _choose(candidates, _photos_of_val(100)) == (1, True)
 
 
 def test_photos_of_one_plant_are_no_more_evidence_than_one() -> None:
@@ -247,7 +246,7 @@ def test_photos_of_one_plant_are_no_more_evidence_than_one() -> None:
         _candidate(0.3, [1.0] * 50 + [0.0] * 50, 0.9),
     ]
     plants = ["a"] * 46 + ["b"] * 4 + [str(row) for row in range(50)]
-    assert choose(candidates, _photos_of_val(100, plants))[0] == 0
+    assert _choose(candidates, _photos_of_val(100, plants))[0] == 0
 
 
 @pytest.mark.parametrize(("best", "rises"), [(0, True), (1, False), (2, True)])
@@ -259,13 +258,13 @@ def test_only_an_end_of_the_grid_that_is_clearly_better_than_its_neighbour_rises
     hits = [[1.0] * round(100 * share) + [0.0] * round(100 - 100 * share) for share in shares]
     decays = (1.0, 0.3, 0.1)
     candidates = [_candidate(decay, each) for decay, each in zip(decays, hits, strict=True)]
-    assert choose(candidates, _photos_of_val(100)) == (best, rises)
+    assert _choose(candidates, _photos_of_val(100)) == (best, rises)
 
 
 def test_one_photo_makes_no_end_rise() -> None:
     one, other = [1.0] * 9 + [0.0], [1.0] * 10
     candidates = [_candidate(1.0, one, 0.9), _candidate(0.3, other, 0.1)]
-    assert choose(candidates, _photos_of_val(10)) == (1, False)
+    assert _choose(candidates, _photos_of_val(10)) == (1, False)
 
 
 def test_the_figures_of_a_candidate_are_those_that_decide() -> None:
@@ -276,14 +275,14 @@ def test_the_figures_of_a_candidate_are_those_that_decide() -> None:
     logits *= random.uniform(1, 4, size=(300, 1))
     metric = Metric(name="average_k", k=2.0)
     for scale in (0.1, 1.0):
-        candidate = candidate_of({"linear": scale * logits}, labels, metric, weight_decay=1.0)
+        candidate = _candidate_of({"linear": scale * logits}, labels, metric, weight_decay=1.0)
         means = [np.mean([*of.values()]) for of in candidate.validation.accuracy.values()]
         assert candidate.hits.mean() == pytest.approx(max(means))
 
 
 def test_a_level_end_does_not_rise() -> None:
     level = [_candidate(decay, [1.0] * 10, decay) for decay in (1.0, 0.3, 0.1)]
-    assert choose(level, _photos_of_val(10)) == (2, False)
+    assert _choose(level, _photos_of_val(10)) == (2, False)
 
 
 def test_with_wrong_labels_the_choice_is_near_the_best_on_other_photos() -> None:
@@ -299,13 +298,13 @@ def test_with_wrong_labels_the_choice_is_near_the_best_on_other_photos() -> None
     train, val, test = photos(rows, 0.5), photos(200, 0.0), photos(4000, 0.0)
     network = Network(nn.Identity(), build_head("linear", dimensions, CLASSES), head_name="linear")
     config = _config()
-    objective = make_objective(config, np.bincount(train.split.labels, minlength=4).tolist())
+    objective = _make_objective(config, np.bincount(train.split.labels, minlength=4).tolist())
     by_decay = {
         each.weight_decay: each.hits.mean()
-        for each in solutions(config, HeadOnFeatures(network, train), objective, train, test)
+        for each in _solutions(config, HeadOnFeatures(network, train), objective, train, test)
     }
-    candidates = list(solutions(config, HeadOnFeatures(network, train), objective, train, val))
-    decay = candidates[choose(candidates, val)[0]].weight_decay
+    candidates = list(_solutions(config, HeadOnFeatures(network, train), objective, train, val))
+    decay = candidates[_choose(candidates, val)[0]].weight_decay
     assert by_decay[decay] > max(by_decay.values()) - 0.01
     assert by_decay[DECAYS[-1]] < max(by_decay.values()) - 0.03  # so the decay matters
 
@@ -339,7 +338,7 @@ def test_a_run_records_the_curve_and_the_choice(run: tuple[Path, list[str]]) -> 
     assert any(line.startswith(f"{decay} is ") and "best on val" in line for line in lines)
     assert all(0 < float(row["val_hits"]) <= 1 and float(row["val_log_loss"]) > 0 for row in rows)
     assert sum(line.startswith("weight decay ") and "loss" in line for line in lines) == len(DECAYS)
-    assert best_row(RunFolder(folder))["weight_decay"] == float(row["weight_decay"])
+    assert _best_row(RunFolder(folder))["weight_decay"] == float(row["weight_decay"])
     assert float(row["val_score"]) > 0.8
     assert "Chosen of 6 weight decays" in (folder / "report.html").read_text()
     assert "learning_rate" not in row
@@ -348,7 +347,7 @@ def test_a_run_records_the_curve_and_the_choice(run: tuple[Path, list[str]]) -> 
 def test_the_bundle_counts_what_val_compared(run: tuple[Path, list[str]], tmp_path: Path) -> None:
     bundle = export_run(run[0], tmp_path / "bundle")
     provenance = json.loads(bundle.read("provenance.json"))
-    chosen = best_row(RunFolder(run[0]))["weight_decay"]
+    chosen = _best_row(RunFolder(run[0]))["weight_decay"]
     assert provenance["weight_decay"] == chosen
     assert provenance["networks_compared"] is None  # the weights it starts from are another run's
     assert f"Weight decay {chosen:g} was chosen on `val`" in bundle.read("MODEL_CARD.md").decode()
@@ -418,7 +417,7 @@ def test_biases_are_held_where_a_loss_asks_only_that_they_grow() -> None:
     before = _layer(held).bias.clone()
     held.solve(0.1, passes=100)
     assert torch.equal(_layer(held).bias, before)
-    candidate = head_solver.measure(held, 0.1, val, Metric(name="average_k", k=2.0))
+    candidate = head_solver._measure(held, 0.1, val, Metric(name="average_k", k=2.0))
     assert candidate.validation.score > 0.9
     assert _layer(_problem(train, "assume_negative")).bias.requires_grad
 
@@ -429,7 +428,7 @@ def test_the_weights_of_a_run_are_those_of_its_choice_alone(
     folder = run[0].parent
     train_quietly(_run_config(photos, folder, weight_decay=1.0), tmp_path / "alone")
     monkeypatch.setattr(
-        "florilege.training.frozen.head_solver.choose", lambda *_: (DECAYS.index(1.0), False)
+        "florilege.training.frozen.head_solver._choose", lambda *_: (DECAYS.index(1.0), False)
     )
     train_quietly(_run_config(photos, folder), tmp_path / "among")
     alone, among = (read_weights(tmp_path / x / "best.safetensors") for x in ("alone", "among"))

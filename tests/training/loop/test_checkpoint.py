@@ -10,18 +10,27 @@ from safetensors.torch import load_file
 from torch import nn
 
 from florilege.errors import BundleError
-from florilege.training.loop.checkpoint import Position, TrainingState, load, save, save_weights
+from florilege.training.config import TrainConfig
+from florilege.training.loop.training_state import Position, TrainingState, _save_weights
+from florilege.training.machines import Compute
+
+CONFIG = TrainConfig.model_validate(
+    {"data": "flora", "optimiser": {"learning_rate": 0.1, "nesterov": False, "weight_decay": 0.0}}
+)
+
+
+def _state(network: nn.Module) -> TrainingState:
+    """With a loss that has a state of its own."""
+    return TrainingState(network, nn.Linear(1, 1), CONFIG, Compute(torch.device("cpu"), "fp32"))
 
 
 def _trained(width: int = 3, *, steps: int = 1) -> TrainingState:
     network = nn.Sequential(OrderedDict(backbone=nn.Linear(2, width)))
-    optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+    trained = _state(network)
     network(torch.ones(1, 2)).sum().backward()
     for _ in range(steps):
-        optimiser.step()
-    return TrainingState(
-        network, optimiser, loss_fn=nn.Linear(1, 1)
-    )  # as a loss with a state of its own
+        trained.optimiser.step()
+    return trained
 
 
 def _position() -> Position:
@@ -34,11 +43,11 @@ def _position() -> Position:
 def test_everything_comes_back_exactly(tmp_path: Path) -> None:
     before = _trained(steps=2)
     torch.manual_seed(3)
-    save(tmp_path / "last.pt", before, _position())
+    before.save(tmp_path / "last.pt", _position())
     expected = torch.rand(4)
     torch.manual_seed(99)
     after = _trained()
-    assert load(tmp_path / "last.pt", after) == _position()
+    assert after.load(tmp_path / "last.pt") == _position()
     assert torch.equal(torch.rand(4), expected)  # the random state is that of the save
     for saved, result in ((before.network, after.network), (before.loss_fn, after.loss_fn)):
         for key, value in saved.state_dict().items():
@@ -50,14 +59,13 @@ def test_everything_comes_back_exactly(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_network_is_refused_with_a_few_of_its_weights(
     tmp_path: Path,
 ) -> None:
-    save(tmp_path / "last.pt", _trained(3), Position())
+    _trained(3).save(tmp_path / "last.pt", Position())
     with pytest.raises(BundleError, match=r"last\.pt belongs to .*, 2 weights differ: backbone\."):
-        load(tmp_path / "last.pt", _trained(4))
+        _trained(4).load(tmp_path / "last.pt")
     deep = nn.Sequential(OrderedDict(backbone=nn.Sequential(*(nn.Linear(2, 2) for _ in range(50)))))
-    optimiser = torch.optim.SGD(deep.parameters(), lr=0.1)
-    save(tmp_path / "last.pt", TrainingState(deep, optimiser, nn.Linear(1, 1)), Position())
+    _state(deep).save(tmp_path / "last.pt", Position())
     with pytest.raises(BundleError, match=r"102 weights differ: .*; \.\.\.$") as caught:
-        load(tmp_path / "last.pt", _trained())
+        _trained().load(tmp_path / "last.pt")
     assert len(str(caught.value)) < 500
 
 
@@ -80,14 +88,14 @@ def test_another_kind_of_file_is_refused(tmp_path: Path, content: object, messag
     elif content is not None:
         torch.save(content, path)
     with pytest.raises(BundleError, match=message.replace(".*", r".*last\.pt")):
-        load(path, _trained())
+        _trained().load(path)
 
 
 def test_a_full_disk_leaves_the_old_checkpoint_and_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "last.pt"
-    save(path, _trained(), Position(step=1))
+    _trained().save(path, Position(step=1))
     before = path.read_bytes()
 
     def full(_descriptor: int) -> None:
@@ -95,14 +103,14 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_says_what_to_do(
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(BundleError, match="continue"):
-        save(path, _trained(), Position(step=2))
+        _trained().save(path, Position(step=2))
     assert path.read_bytes() == before
     assert [item.name for item in tmp_path.iterdir()] == ["last.pt"]
 
 
 def test_weights_are_written_as_they_are(tmp_path: Path) -> None:
     network: Any = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
-    save_weights(tmp_path / "w.safetensors", network.state_dict())
+    _save_weights(tmp_path / "w.safetensors", network.state_dict())
     result = load_file(tmp_path / "w.safetensors")
     assert torch.equal(result["weight"], network.weight)
     assert result.keys() == {"weight", "bias"}
@@ -117,9 +125,9 @@ def test_the_random_state_of_the_gpu_that_trains_is_saved_and_one_of_several_res
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: first)
     monkeypatch.setattr(torch.cuda, "set_rng_state", restored.append)
-    save(path, _trained(), Position())
+    _trained().save(path, Position())
     content = torch.load(path, weights_only=True)
     assert content["random_cuda"] == [first]
     torch.save(content | {"random_cuda": [first, second]}, path)  # as of two GPUs
-    load(path, _trained())
+    _trained().load(path)
     assert restored == [first]

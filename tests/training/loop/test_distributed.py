@@ -18,13 +18,12 @@ from florilege.errors import DataError, UsageError
 from florilege.models.export import PictureNetwork
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
 from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
-from florilege.training.batches.run_photos import numbers_of
+from florilege.training.batches.run_photos import _numbers_of
 from florilege.training.config import TrainConfig
-from florilege.training.configuration import from_plain
-from florilege.training.distributed import ALONE, Ranks, SharedFlags, together
-from florilege.training.loop.history import best_row
+from florilege.training.configuration import RunFolder, _from_plain
+from florilege.training.machines import ALONE, Ranks, SharedFlags, together
 from florilege.training.network import build_network
-from florilege.training.run_folder import RunFolder
+from florilege.training.run_export import _best_row
 from florilege.training.train import train_run
 from tests.training.several import LOADING, LOSSES, even, random, single
 from tests.training.small import (
@@ -139,7 +138,7 @@ def test_all_validate_with_the_batch_norms_that_are_kept(several: Path) -> None:
     with torch.no_grad():
         logits = PictureNetwork(network, outcome.mean, outcome.std).eval()(images)
     expected = F.cross_entropy(logits, torch.from_numpy(result.split.labels)).item()
-    row = best_row(RunFolder(several / "whole"))
+    row = _best_row(RunFolder(several / "whole"))
     assert row["val_log_loss_linear"] == pytest.approx(expected, rel=1e-5)
 
 
@@ -151,7 +150,7 @@ def test_the_first_process_records_the_photos_that_all_have_read_also_after_a_de
         for split, hashes in {"train": record.train, "val": record.selection}.items():
             files = (several / "photos" / split).rglob("*.png")
             photos = [photo_hash(file.read_bytes()) for file in files]
-            assert sorted(numbers_of(photos)) == hashes.tolist()
+            assert sorted(_numbers_of(photos)) == hashes.tolist()
 
 
 def test_processes_given_different_things_end_with_one_message(several: Path) -> None:
@@ -170,7 +169,7 @@ def test_another_number_of_processes_continues_with_a_note(
 ) -> None:
     monkeypatch.setattr("florilege.training.network.build_network", plain_network)
     shutil.copytree(several / "role", tmp_path / "run")
-    config = from_plain(even(several / "photos", "role").to_plain() | {"epochs": 3})
+    config = _from_plain(even(several / "photos", "role").to_plain() | {"epochs": 3})
     lines = lines_of(config, tmp_path / "run", resume=True)
     assert lines[1].startswith("the run had 4 processes and now has 1: the result is")
     assert checkpoint_of(tmp_path / "run")["position"]["processes"] == 1

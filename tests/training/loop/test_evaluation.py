@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from florilege.calibration.scores import scores
 from florilege.calibration.threshold import average_k_threshold
 from florilege.training.config import Metric, MetricName
-from florilege.training.loop.evaluation import ScoreChoice, Validation, ValidationMeter
+from florilege.training.loop.evaluation import Validation, ValidationMeter, _ScoreChoice
 
 
 def _logits(rows: int, classes: int, seed: int = 0) -> NDArray[np.float32]:
@@ -38,7 +38,7 @@ def test_the_accuracy_is_that_of_the_calibration_package() -> None:
         for k in (1.0, 2.0, 2.5, 3.0, 5.0):
             lambda_val = average_k_threshold(values, k).lambda_val
             expected = (values[np.arange(50), labels] >= lambda_val).mean()
-            assert result.accuracy[ScoreChoice(head="sccp", score_kind=kind)][k] == expected
+            assert result.accuracy[_ScoreChoice(head="sccp", score_kind=kind)][k] == expected
 
 
 def test_the_better_head_is_chosen() -> None:
@@ -54,7 +54,7 @@ def test_the_better_head_is_chosen() -> None:
 def test_of_equal_choices_the_first_is_taken() -> None:
     good = np.eye(4, dtype=np.float32) * 5
     result = measure({"multi_label": good, "sccp": good}, np.arange(4), average_k=1)
-    assert result.best == ScoreChoice(head="multi_label", score_kind="softmax")
+    assert result.best == _ScoreChoice(head="multi_label", score_kind="softmax")
 
 
 @pytest.mark.parametrize(

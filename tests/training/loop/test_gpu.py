@@ -16,13 +16,12 @@ from florilege.data.sources import open_dataset
 from florilege.models.backbones import build
 from florilege.models.heads import exact_float32
 from florilege.models.images import Preprocess
-from florilege.training import distributed
 from florilege.training.batches import run_photos
 from florilege.training.batches.data_loader import Batch
 from florilege.training.configuration import to_yaml
-from florilege.training.device import Compute
-from florilege.training.frozen.features import FrozenBackbone
+from florilege.training.frozen.features import _FrozenBackbone
 from florilege.training.loop.training_loop import Run
+from florilege.training.machines import Compute, _connected
 from tests.training.small import (
     check_resuming,
     checkpoint_of,
@@ -129,13 +128,13 @@ def test_batches_for_a_gpu_are_requested_in_pinned_memory(
 def test_features_are_those_of_a_cpu(
     device: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(FrozenBackbone, "_by_graph", FrozenBackbone._by_torch)
+    monkeypatch.setattr(_FrozenBackbone, "_by_graph", _FrozenBackbone._by_torch)
     split, size = open_dataset(str(photos)).split("val"), Preprocess(image_size=16)
     network = build("tiny", 3, "linear")
     values = []
     for name, where in {"cpu": "cpu", "here": device}.items():
         compute = Compute(torch.device(where), "fp32")
-        backbone = FrozenBackbone(network.to(where), size, tmp_path / name, compute, 0, print)
+        backbone = _FrozenBackbone(network.to(where), size, tmp_path / name, compute, 0, print)
         features = backbone.features(split)
         values.append(np.stack([features[row] for row in range(len(features))]))
     np.testing.assert_allclose(values[0], values[1], rtol=1e-4, atol=1e-4)
@@ -149,7 +148,7 @@ def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.cuda, "set_device", devices.append)
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
     monkeypatch.setattr(torch.distributed, "new_group", lambda **_: None)
-    distributed._connected(torch.device("cuda"), 2)
+    _connected(torch.device("cuda"), 2)
     assert devices == [1]
 
 

@@ -6,8 +6,9 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from florilege.errors import BundleError
-from florilege.training.loop.history import best_row, epoch_line, events, write_metrics
-from florilege.training.run_folder import RunFolder
+from florilege.training.configuration import RunFolder
+from florilege.training.loop.evaluation import epoch_line, events, write_metrics
+from florilege.training.run_export import _best_row
 from tests.training.small import metrics_row
 
 
@@ -24,13 +25,13 @@ def test_a_row_names_each_figure() -> None:
 def test_metrics_are_read_back_exactly_and_the_best_epoch_found(tmp_path: Path) -> None:
     rows = [metrics_row(1, 0.7), metrics_row(2, 0.1 + 0.7), metrics_row(3, 0.1 + 0.7)]
     write_metrics(RunFolder(tmp_path), rows)
-    assert best_row(RunFolder(tmp_path)) == rows[1]  # in a tie the first, as in the loop
+    assert _best_row(RunFolder(tmp_path)) == rows[1]  # in a tie the first, as in the loop
 
 
 def test_a_column_that_older_rows_lack_is_left_empty_there(tmp_path: Path) -> None:
     rows = [metrics_row(1, 0.7), {**metrics_row(2, 0.8), "train_set_size": 4.5}]
     write_metrics(RunFolder(tmp_path), rows)
-    assert best_row(RunFolder(tmp_path)) == rows[1]
+    assert _best_row(RunFolder(tmp_path)) == rows[1]
     lines = (tmp_path / "metrics.csv").read_text().splitlines()
     assert [line.rpartition(",")[2] for line in lines] == ["train_set_size", "", "4.5"]
 
@@ -38,7 +39,7 @@ def test_a_column_that_older_rows_lack_is_left_empty_there(tmp_path: Path) -> No
 def test_damaged_metrics_are_named(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text("epoch\n1\n")
     with pytest.raises(BundleError, match="metrics"):
-        best_row(RunFolder(tmp_path))
+        _best_row(RunFolder(tmp_path))
 
 
 def test_tensorboard_reads_the_events_and_those_of_an_epoch_again_after_a_crash_instead(

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from florilege.training.config import TrainConfig
-from florilege.training.device import Compute
+from florilege.training.machines import Compute
 from tests.training.small import check_resuming, checkpoint_of, small_config, write_photos
 
 
@@ -44,6 +44,6 @@ def test_the_scale_of_fp16_resumes_mid_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half = Compute(torch.device("cpu"), "fp16")  # as on a GPU
-    monkeypatch.setattr("florilege.training.train.choose", lambda *_: half)
+    monkeypatch.setattr("florilege.training.machines.Compute.of", lambda *_: half)
     check_resuming(_config(tmp_path), tmp_path, at=10)
     assert checkpoint_of(tmp_path / "cut")["scaler"]["_growth_tracker"] > 0

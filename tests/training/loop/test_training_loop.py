@@ -22,12 +22,10 @@ from florilege.models.export import PictureNetwork
 from florilege.training.batches.augment import mixed
 from florilege.training.batches.data_loader import Batch, BatchLoader
 from florilege.training.config import TrainConfig
-from florilege.training.device import Compute
-from florilege.training.distributed import interruptible
-from florilege.training.loop import checkpoint
-from florilege.training.loop.checkpoint import Position
 from florilege.training.loop.training_loop import Run
+from florilege.training.loop.training_state import Position, TrainingState
 from florilege.training.losses import LOSSES
+from florilege.training.machines import Compute, interruptible
 from florilege.training.network import build_network
 from florilege.training.train import train_run
 from tests.training.small import (
@@ -191,13 +189,13 @@ def test_a_checkpoint_is_written_when_its_time_or_step_has_come_and_after_the_ep
     saved: list[int],
 ) -> None:
     results: list[int] = []
-    save = checkpoint.save
+    save = TrainingState.save
 
-    def watched(path: Path, trained: Any, position: Position, sums: Any) -> None:
+    def watched(trained: TrainingState, path: Path, position: Position, sums: Any) -> None:
         results.append(position.step)
-        save(path, trained, position, sums)
+        save(trained, path, position, sums)
 
-    monkeypatch.setattr(checkpoint, "save", watched)
+    monkeypatch.setattr(TrainingState, "save", watched)
     train_quietly(small_config(photos, epochs=1, checkpoint=due), tmp_path / "run")
     assert results == saved
 
@@ -392,7 +390,7 @@ def test_nothing_in_a_step_asks_the_device_for_a_value(
     name: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compute = _Elsewhere(torch.device("meta"), "fp32")
-    monkeypatch.setattr("florilege.training.train.choose", lambda *_: compute)
+    monkeypatch.setattr("florilege.training.machines.Compute.of", lambda *_: compute)
     monkeypatch.setattr(Run, "read_sums", lambda _: pytest.exit("the end of the epoch"))
     monkeypatch.setattr(Compute, "steps_between_reads", 10**6)
     more = {"accumulate": 2, "average": {"decay": 0.9}, "optimiser": {"clip_norm": 1.0}}
@@ -413,7 +411,9 @@ def test_gradients_are_clipped_by_their_own_norm_and_not_by_that_of_the_scaled_o
 ) -> None:
     for name, kind in {"plain": Compute, "scaled": _Scaling}.items():
         compute = kind(torch.device("cpu"), "fp32")
-        monkeypatch.setattr("florilege.training.train.choose", lambda *_, compute=compute: compute)
+        monkeypatch.setattr(
+            "florilege.training.machines.Compute.of", lambda *_, compute=compute: compute
+        )
         train_quietly(small_config(photos, optimiser={"clip_norm": 0.5}), tmp_path / name)
     one, other = last_weights(tmp_path / "plain"), last_weights(tmp_path / "scaled")
     torch.testing.assert_close(one, other, rtol=0, atol=0)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from florilege.training.batches.data_loader import BatchLoader
-from florilege.training.device import Compute
-from florilege.training.loop.checkpoint import Position, TrainingState
+from florilege.training.configuration import RunFolder
 from florilege.training.loop.training_loop import Run
-from florilege.training.network import build_network, make_objective
-from florilege.training.run_folder import RunFolder
+from florilege.training.loop.training_state import Position, TrainingState
+from florilege.training.machines import Compute
+from florilege.training.network import _make_objective, build_network
 from tests.training.small import lines_of, small_config, sources_of, train_quietly
 
 
@@ -73,10 +73,10 @@ def test_no_step_reads_a_value_from_the_device(
     monkeypatch.setattr(Compute, "autocast", lambda _self: nullcontext())
     monkeypatch.setattr(Compute, "scaler", lambda _self: torch.amp.GradScaler("cpu", enabled=False))
     config, compute = small_config(photos, **settings), Compute(torch.device("meta"), "fp32")
-    objective = make_objective(config, [12, 12, 12])
+    objective = _make_objective(config, [12, 12, 12])
     network = build_network(config, objective.head, 3).to(compute.device)
     objective.loss_fn.to(compute.device)
-    trained = TrainingState.before_training(network, objective.loss_fn, config, compute)
+    trained = TrainingState(network, objective.loss_fn, config, compute)
     run = Run(
         *(config, RunFolder(tmp_path), network, compute, objective, trained, Position()),
         say=lambda _: None,

@@ -17,8 +17,8 @@ from florilege.training.losses import (
     imbalanced_noised_top_k,
     noised_top_k,
 )
-from florilege.training.losses.base import ExampleLoss
-from florilege.training.losses.noise import _kth_largest, _Rank
+from florilege.training.losses.base import Loss
+from florilege.training.losses.hinges import _kth_largest, _Rank
 from tests.training.losses import oracles
 from tests.training.losses.batches import Batch, batches
 
@@ -143,7 +143,7 @@ def test_samples_in_several_draws_are_those_of_one(
     labels = torch.arange(4)
     whole = noised_top_k(scores, labels, k=3, epsilon=0.5, noise=noise)
     (slope,) = torch.autograd.grad(whole.sum(), scores)
-    monkeypatch.setattr("florilege.training.losses.noise.MOST_NUMBERS", at_once * 36)
+    monkeypatch.setattr("florilege.training.losses.hinges.MOST_NUMBERS", at_once * 36)
     parts = noised_top_k(scores, labels, k=3, epsilon=0.5, noise=noise)
     torch.testing.assert_close(parts, whole)
     torch.testing.assert_close(torch.autograd.grad(parts.sum(), scores)[0], slope)
@@ -155,15 +155,15 @@ def test_samples_in_several_draws_are_those_of_one(
 def test_memory_grows_with_the_samples_up_to_a_limit_only(
     samples: int, sharing: str, soft: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florilege.training.losses.noise.MOST_NUMBERS", 64 * 500)
+    monkeypatch.setattr("florilege.training.losses.hinges.MOST_NUMBERS", 64 * 500)
     logits, labels = torch.randn(64, 500, requires_grad=True), torch.arange(64)
     targets = torch.rand(64, 500) if soft else labels
     plain = NoisedTopK(noise_samples=samples, sharing=sharing)
     tailed = ImbalancedNoisedTopK(class_counts=[3] * 500, noise_samples=samples)
-    losses: tuple[ExampleLoss, ...] = (plain, tailed)
+    losses: tuple[Loss, ...] = (plain, tailed)
     for loss in losses:
 
-        def step(loss: ExampleLoss = loss) -> None:
+        def step(loss: Loss = loss) -> None:
             logits.grad = None
             loss(logits, targets).backward()
 
