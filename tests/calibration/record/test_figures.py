@@ -54,8 +54,22 @@ def test_sets_of_a_wide_bin_count_as_large_as_their_mean_says() -> None:
     row = row_of(counts, 400, None, (0, 100))
     ends = [mean_interval(mean, deviation, 400, skewness=part * skewness)[1] for part in (0.8, 1.1)]
     assert ends[0] < row.size_high < ends[1]
-    most = row_of(counts, 400, None, (0, int(sizes.max())))  # no set can be larger
-    assert most.size_high == pytest.approx(row.size_high, rel=0.01)
+
+
+def test_no_set_of_a_bin_counts_as_larger_than_a_set_can_be() -> None:
+    sizes = np.repeat([1.0, 12.0, 13.0], [380, 10, 10])  # the bins hold 9 to 12, and 13 to 18
+    mean, deviation = float(sizes.mean()), float(sizes.std())
+    counts = COUNTS._replace(
+        size_sum=int(sizes.sum()),
+        size_squares=int((sizes**2).sum()),
+        size_rows=400,
+        hit_rows=None,
+        sizes=(0, 380, *[0] * 7, 10, 10),
+    )
+    skewness = ((sizes - mean) ** 3).mean() / deviation**3
+    expected = mean_interval(mean, deviation, 400, lowest=0, highest=13, skewness=skewness)
+    row = row_of(counts, 400, None, (0, 13))
+    assert (row.size_low, row.size_high) == pytest.approx(expected, rel=1e-9)
 
 
 def test_without_labels_no_hit_is_known() -> None:
