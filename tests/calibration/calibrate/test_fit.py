@@ -13,7 +13,7 @@ from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules import calibrate
 from florilege.calibration.rules.score_summary import ScoreSummary
-from florilege.calibration.scores import fuse, scores
+from florilege.calibration.scores import EXPONENTS, fuse, scores
 from florilege.calibration.view import PLAIN, View
 from tests.calibration.estimates import hits_of
 from tests.calibration.record.test_record import COUNTS, ROWS, fitted, sample_logits
@@ -86,6 +86,35 @@ def test_top_k_of_several_photos_is_nested(record: CalibrationRecord) -> None:
         assert hits_of(point).value == sets[np.arange(len(rows)), labels[rows[:, 0]]].mean()
         smaller = sets
     assert record.values("top_k", None, View(photos=2)) == [1.0, 3.0, 5.0]
+
+
+def test_photos_that_err_apart_are_fused_by_the_product_that_was_chosen() -> None:
+    random, rows = np.random.default_rng(1), 1200
+    labels = np.repeat(random.integers(0, CLASSES, rows // 2), 2)
+    values = random.normal(size=(rows, CLASSES))
+    values[np.arange(rows), labels] += 1.5
+    logits = (1.5 * values).astype(np.float32)  # the logarithm of the true odds
+    plants = [str(row // 2) for row in range(rows)]
+    record = fitted(
+        {"a": logits},
+        labels,
+        observations=plants,
+        class_counts=np.ones(CLASSES, dtype=np.int64),
+        ks=(3.0,),
+        images=(2,),
+        score_kind="softmax",
+    )
+    point = record.point(View(photos=2), record.setting("average_k", 3))
+    scoring, groups = point.table.scoring, groups_of(labels, size=2, observations=plants).rows
+    assert scoring.fusion in EXPONENTS
+    fused = fuse(
+        logits[groups] / scoring.temperature,
+        score_kind="softmax",
+        fusion=scoring.fusion,
+        prior=record.prior,
+    )
+    assert point.lambda_val == calibrate("average_k", fused, average_k=3).lambda_val
+    assert record.scoring.fusion is None
 
 
 def test_the_served_sets_have_the_measured_size_and_hits(record: CalibrationRecord) -> None:

@@ -13,7 +13,7 @@ from florilege.calibration.calibrate.score_sources import PhotoPlaces, read_occu
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.certificate import Reason
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.rules import calibrate
+from florilege.calibration.rules import LabelNoise, NoisyLabels, calibrate
 from florilege.calibration.scores import EXPONENTS
 from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import View
@@ -42,9 +42,9 @@ def sample() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     return np.log(data.scores).astype(np.float32), data.labels
 
 
-def fitted(photos: PhotoPlaces) -> CalibrationRecord:
+def fitted(photos: PhotoPlaces, noise: NoisyLabels | None = None) -> CalibrationRecord:
     logits, labels = sample()
-    plan = CalibrationPlan(classes=CLASSES, ks=KS, coverages=(0.9,), images=())
+    plan = CalibrationPlan(classes=CLASSES, ks=KS, coverages=(0.9,), images=(), noise=noise)
     outputs = scoring_of({"linear": logits}, labels)
     return fit_record(outputs, plan, class_counts=None, places=photos)
 
@@ -88,6 +88,17 @@ def test_the_place_raises_the_hit_rate_at_the_same_mean_size(everywhere: bool) -
     assert record.values("average_k", None, View(place="region")) == list(KS)
     with pytest.raises(ValueError, match="region"):
         record.point(View(place="region_and_month"), record.setting("average_k", 1.5))
+
+
+def test_wrong_labels_hide_a_share_of_what_a_place_gains() -> None:
+    _, labels = sample()
+    photos = PhotoPlaces.of(table_of(informative=True), places_of(labels), labels)
+    model = NoisyLabels(noise=LabelNoise.of("uniform", 0.02), groups=np.zeros(CLASSES, np.int64))
+    right, wrong = fitted(photos).place_prior, fitted(photos, model).place_prior
+    assert right is not None
+    assert wrong is not None
+    assert wrong.strength == right.strength
+    assert wrong.gain == pytest.approx(right.gain / 0.98)
 
 
 def test_what_is_served_is_what_was_calibrated() -> None:

@@ -126,6 +126,10 @@ def test_a_guarantee_is_at_the_values_asked_for_and_the_default(record: Calibrat
         ("average_k", "mean"), ("average_k", "probability"), ("coverage", "probability"),
     )  # fmt: skip
     assert sorted(record.rules) == sorted(RULES)
+    assert [(rule.rule, rule.guarantee) for rule in record.tables[0].rules] == [
+        ("average_k", None), ("coverage", "mean"), ("top_k", None), ("balanced_average_k", None),
+        ("balanced_coverage", "mean"), *record.promises, ("class_coverage", "mean"),
+    ]  # fmt: skip
     for guarantee in GUARANTEES:
         assert record.values("average_k", guarantee) == [1.0, 2.0, 3.0, 6.5]
         assert record.point(PLAIN, record.setting("average_k", None, guarantee)).k == 3.0
