@@ -254,10 +254,10 @@ def _training_words(source: str, backbone: str | None, weights: str | None) -> S
     if weights == "none":
         network = () if backbone is None else ("--backbone", backbone)
         return (*_WITHOUT_WEIGHTS, *network)
-    if backbone is None and weights is None:
-        return training_flags(source)
-    flags = pretrained_flags(backbone or PRETRAINED)
-    return flags if weights is None else (*flags, "--weights", weights)
+    default = backbone is None and weights is None
+    flags = training_flags(source) if default else pretrained_flags(backbone or PRETRAINED)
+    skipping = ("--skip-doubtful",) if "--freeze" in flags else ()
+    return (*flags, *skipping, *(() if weights is None else ("--weights", weights)))
 
 
 def _listing(source: str) -> Listing | None:

@@ -11,7 +11,7 @@ from florilege.fit import cli as fit_cli
 from florilege.fit.cli import FitPlan, _training_words
 from florilege.run_bundle import Words
 
-FROZEN = "--backbone timm:tf_efficientnet_lite0 --freeze backbone"
+FROZEN = "--backbone timm:tf_efficientnet_lite0 --freeze backbone --skip-doubtful"
 
 
 class Runner:
@@ -178,7 +178,7 @@ def test_a_stopped_training_is_continued(tmp_path: Path, runner: Runner) -> None
     ("source", "backbone", "weights", "flags"),
     [
         ("photos", None, None, FROZEN),
-        ("photos", "resnet18", None, "--backbone resnet18 --freeze backbone"),
+        ("photos", "resnet18", None, "--backbone resnet18 --freeze backbone --skip-doubtful"),
         ("photos", None, "a.pt", f"{FROZEN} --weights a.pt"),
         ("photos", None, "none", "--recipe small-photos"),
         ("photos", "tiny", "none", "--recipe small-photos --backbone tiny"),
