@@ -8,7 +8,7 @@ from pydantic import create_model
 
 from florilege.settings import Flag, FlagSettings, fields_of, flags_of
 from florilege.terminal import is_step, say, show
-from florilege.training.config import DEFAULT_LOSS, Metric, TrainConfig
+from florilege.training.config import DEFAULT_LOSS, TrainConfig
 
 if TYPE_CHECKING:
     from florilege.training.train import TrainResult
@@ -88,7 +88,7 @@ def _train_command(
     if is_first():
         show(
             result,
-            [f"{out}: {_summary(result, resolved.validation.chosen_by)}"],
+            [f"{out}: {_summary(result)}"],
             as_json=as_json,
             notes=[f"the run with its curves is in {out}: see {folder.report}"],
             then=[("export", out, "--out", _bundle_of(out))],
@@ -104,7 +104,7 @@ def _explain_early_stop(checkpoint: Path, *, features_stay: bool) -> None:
         say(f"stopped before the first step: nothing to resume, start again{note}")
 
 
-def _summary(result: "TrainResult", chosen_by: Metric) -> str:
+def _summary(result: "TrainResult") -> str:
     """What a run has reached, in words."""
     if result.accuracy is None:
         return "initial weights written"
@@ -113,7 +113,7 @@ def _summary(result: "TrainResult", chosen_by: Metric) -> str:
         best = f"weight decay {result.weight_decay:g}"
     return (
         f"{best}: {result.accuracy * 100:.2f} % of the sets on val hold the right class "
-        f"(size {chosen_by.sets})"
+        f"(size {result.set_size})"
     )
 
 

@@ -46,6 +46,7 @@ class TrainResult:
     epochs: int
     best_epoch: int | None  # the one whose weights are in best.safetensors
     metric: str  # that chose it, such as "average-3 accuracy"
+    set_size: str  # of the metric, for people, such as "3 on average"
     accuracy: float | None  # its value on val
     head: str | None  # the head that reached it
     score_kind: str | None
@@ -145,11 +146,13 @@ class _TrainingProcess:
             self.finish(self.loop())
         best = self.position.best_epoch
         row = self.position.history[best - 1] if best else {}
+        metric = Metric.of(row) if row else self.config.validation.chosen_by
         return TrainResult(
             run=str(self.folder.path),
             epochs=self.position.epoch,
             best_epoch=best,
-            metric=str(Metric.of(row) if row else self.config.validation.chosen_by),
+            metric=str(metric),
+            set_size=metric.sets,
             accuracy=self.position.best_score,
             head=str(row["val_best_head"]) if row else None,
             score_kind=str(row["val_best_score_kind"]) if row else None,

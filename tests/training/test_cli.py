@@ -30,6 +30,7 @@ def test_train_and_export_with_the_words_of_the_documentation(photos: Path, tmp_
         f"next: florilege export {run} --out {run}-bundle",
     ]
     assert "epoch 1/1  loss" in trained.stderr
+    assert "hold the right class (size 2 on average)" in trained.stdout  # K = 3 was lowered
     assert "average_k is 2, the largest for 3 classes" in trained.stderr
     config = RunFolder(tmp_path / "run").read_config()
     assert (config.seed, config.loss["alpha"], config.backbone) == (3, 0.5, "tiny")
