@@ -1,6 +1,6 @@
 """Evaluate a bundle: measure its sets on photos that it was not calibrated on."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,13 +116,13 @@ class EvaluatedView(NamedTuple):
                 views.append(cls(*of_view, tuple(rules), tuple(guaranteed)))
         return tuple(views)
 
-    def contradictions(self) -> Iterator[str]:
+    def contradictions(self) -> list[str]:
         """As :meth:`Evaluation.contradictions`, for hundreds of promises."""
-        for result in (*self.rules, *self.guaranteed):
-            # Photos of one species are no request for one plant.
-            alike = self.made_from == result.point.table.made_from
-            if alike and (text := result.contradiction(self.rows, errors=_OF_HUNDREDS)) is not None:
-                yield text
+        # Photos of one species are no request for one plant.
+        alike = (one for one in (*self.rules, *self.guaranteed)
+                 if self.made_from == one.point.table.made_from)  # fmt: skip
+        texts = (one.contradiction(self.rows, errors=_OF_HUNDREDS) for one in alike)
+        return [text for text in texts if text is not None]
 
     def to_plain(self) -> dict[str, Any]:
         """The JSON object of ``evaluate --json``."""
@@ -132,6 +132,7 @@ class EvaluatedView(NamedTuple):
             "rows": self.rows,
             "rules": [rule.to_plain("evaluate", self.rows) for rule in self.rules],
             "guaranteed": [rule.to_plain("evaluate", self.rows) for rule in self.guaranteed],
+            "contradictions": self.contradictions(),
         }
 
 
@@ -204,9 +205,11 @@ class Evaluation:
         """What these photos say against the guarantees, one sentence each."""
         observations = self.observations or self.rows
         results = (*self.rules, *self.guaranteed)
+        of_views = [text for view in self.views for text in view.contradictions()]
+        more = f"; {len(of_views) - 1:,} more promises of views fail: `views` of --json has them"
         return [
             *(text for one in results if (text := one.contradiction(observations)) is not None),
-            *(text for view in self.views for text in view.contradictions()),
+            *(text + more * (len(of_views) > 1) for text in of_views[:1]),
         ]
 
     def _doubts(self) -> list[str]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate.evaluate import EvaluatedView
+from florilege.calibration.calibrate.evaluate import EvaluatedView, Evaluation
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.score_sources import LabelledPhotos, PhotoPlaces
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
@@ -53,7 +53,7 @@ def test_on_the_photos_of_the_calibration_the_figures_are_those_of_the_record(
             assert (result.rows, result.made_from) == (one.point.rows, one.point.table.made_from)
             assert one.row.size == one.point.row.size
             assert one.row.hit_rate == one.point.row.hit_rate
-        assert not list(result.contradictions())
+        assert not result.contradictions()
 
 
 def test_places_are_measured_only_where_they_are_known(record: CalibrationRecord) -> None:
@@ -66,13 +66,26 @@ def test_other_photos_contradict_the_promises_of_a_view_by_its_name(
 ) -> None:
     wrong = np.where(np.arange(len(LABELS)) % 4 == 0, (LABELS + 7) % CLASSES, LABELS)
     views = evaluated(record, wrong, PLACES)
-    texts = list(views[View(place="region")].contradictions())
+    texts = views[View(place="region")].contradictions()
     assert any("guarantee=probability for photos with region promises 90.0%" in t for t in texts)
     of_species = views[View(photos=2)]
     assert of_species.made_from == "same_class"
-    assert not list(of_species.contradictions())  # nothing is promised of photos of one species
+    assert not of_species.contradictions()  # nothing is promised of photos of one species
     other = replace_made_from(views[View(place="region")])
-    assert not list(other.contradictions())
+    assert not other.contradictions()
+
+
+def test_hundreds_of_broken_promises_are_one_warning(record: CalibrationRecord) -> None:
+    texts = dict.fromkeys(("bundle", "bundle_sha256", "calibration_id", "split", "data_sha256"), "")
+    views = tuple(evaluated(record, (LABELS + 7) % CLASSES, PLACES).values())
+    evaluation = Evaluation(
+        **texts, rows=len(LABELS), observations=None, label_noise=None, noise_calibrated=False,
+        overlap=PhotoOverlap(), rules=(), guaranteed=(), lists=(), views=views,
+    )  # fmt: skip
+    broken = sum(len(view.contradictions()) for view in views)
+    [warning] = evaluation.contradictions()
+    assert f"; {broken - 1:,} more promises of views fail: `views` of --json" in warning
+    assert sum(len(view["contradictions"]) for view in evaluation.to_plain()["views"]) == broken
 
 
 def replace_made_from(result: EvaluatedView) -> EvaluatedView:
