@@ -1,5 +1,7 @@
 """When workers are replaced, told to load, and stopped; with workers that are no processes."""
 
+import fcntl
+import os
 import pickle
 import shutil
 import signal
@@ -186,6 +188,14 @@ def test_a_new_worker_with_another_bundle_lets_all_load_it(
     supervisor.keep_subprocess_alive()
     loads = [signal.SIGHUP] * (model != 7)
     assert first.signals == third.signals == loads
+
+
+def test_what_cleans_up_temporary_folders_finds_that_of_the_workers_locked(tmp_path: Path) -> None:
+    handle = os.open(tmp_path, os.O_RDONLY)
+    with module._left_alone(str(tmp_path)), pytest.raises(BlockingIOError):
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(handle)
 
 
 def test_a_folder_that_somebody_deletes_stops_no_worker(

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -28,6 +29,7 @@ from florilege.calibration.record.record_file import read_record
 from florilege.feedback_store import FILE
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.processes.worker_group import METRIC_BYTES, METRIC_KINDS, METRICS, WorkerGroup
+from florilege.server.process import MOST_FILES
 from tests.server import garden
 from tests.server.server_process import ROOT, ServeProcess
 from tests.server.server_thread import wait_for
@@ -136,6 +138,12 @@ def test_connections_that_are_kept_fall_evenly(workers: Workers) -> None:
         numbers = Counter(map(workers.worker_of, opened))
         assert set(numbers.values()) == {count // 2}
         assert ask(opened[0], "POST", "/v1/identify", PHOTO)[0] == 200
+
+
+def test_all_processes_may_open_many_files(workers: Workers) -> None:
+    for process in (workers.process.pid, *workers.processes().values()):
+        soft, hard = resource.prlimit(process, resource.RLIMIT_NOFILE)
+        assert soft >= min(MOST_FILES, hard)
 
 
 def test_the_rate_of_a_key_is_that_of_all_workers(workers: Workers) -> None:
