@@ -69,7 +69,8 @@ class Measurement:
         none, self._watched = np.empty((0, len(watched)), dtype=np.int64), list(watched)
         self._watched_rows = [(none, none.astype(np.bool_))]
         self.class_rows = np.zeros(classes, dtype=np.int64)
-        self.class_hits = np.zeros((count, classes), dtype=np.int64)
+        # int32: hundreds of rules are measured together, for up to tens of thousands of classes.
+        self.class_hits = np.zeros((count, classes), dtype=np.int32)
         self._observations = None if observations is None else _Observations(observations, count)
 
     def update(self, scores: FloatArray, labels: Ints | None = None) -> None:
