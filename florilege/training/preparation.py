@@ -8,10 +8,9 @@ from typing import Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from florilege.calibration.photo_groups import choosing_rows, observation_numbers
-from florilege.calibration.rules.label_doubt import LabelDoubt, label_doubt
+from florilege.calibration.rules.label_doubt import label_doubt
 from florilege.data.records import Dataset, Split
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError, count_of
@@ -23,6 +22,7 @@ from florilege.training.batches.data_loader import Features
 from florilege.training.batches.run_photos import short_side
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import RunFolder
+from florilege.training.machines import Ranks
 from florilege.training.recipes import RECIPES
 from florilege.version import own_version
 
@@ -86,33 +86,30 @@ def reference_pictures(dataset: Dataset) -> bytes | None:
     )
 
 
-def doubt_in(train: Features) -> LabelDoubt:
-    """How probable the label of each training photo is, by heads that did not learn from it."""
-    photos = train.split
-    plants = None if photos.observations is None else observation_numbers(photos.observations)
-    return label_doubt(train.values[train.rows], photos.labels, observations=plants)
+def without_doubtful(
+    train: Features, dataset: Dataset, ranks: Ranks
+) -> tuple[Features, str, bytes]:
+    """Features without the photos whose label is probably wrong, unless people have decided on it.
 
-
-def doubtful_photos(
-    photos: Split, doubt: LabelDoubt, rows: NDArray[np.intp], classes: ClassTable
-) -> bytes:
-    """A CSV of some photos, the most doubtful first: their labels, and how probable each is."""
-    ordered = rows[np.argsort(doubt.right[rows], kind="stable")].tolist()
+    Also a note for the user, and a CSV of these photos, the most doubtful first: their labels, and
+    how probable each is by heads that did not learn from the photo.
+    """
+    photos, names = train.split, train.split.observations
+    observations = None if names is None else observation_numbers(names)
+    doubt = label_doubt(train.values[train.rows], photos.labels, observations=observations)
+    decided = np.fromiter((name in dataset.decided for name in photos.names), dtype=bool)
+    doubtful, *_ = ranks.all(np.flatnonzero(~(doubt.believed() | decided)))
+    note = (
+        f"about {doubt.wrong_rate:.0%} of the labels of train look wrong: {len(doubtful):,} of "
+        f"{count_of(len(doubt.labels), 'photo')} are left out, and listed in doubtful.csv"
+    )
+    ordered = doubtful[np.argsort(doubt.right[doubtful], kind="stable")].tolist()
     table = {
         "photo": [photos.names[row] for row in ordered],
-        "label": [classes.ids[photos.labels[row]] for row in ordered],
+        "label": [dataset.classes.ids[photos.labels[row]] for row in ordered],
         "right": [f"{doubt.right[row]:.3g}" for row in ordered],
     }
-    return csv_bytes(table)
-
-
-def note_on_doubt(doubt: LabelDoubt, left_out: int) -> str:
-    """What is left out, for the user."""
-    photos = len(doubt.labels)
-    return (
-        f"about {doubt.wrong_rate:.0%} of the labels of train look wrong: {left_out:,} of "
-        f"{count_of(photos, 'photo')} are left out, and listed in doubtful.csv"
-    )
+    return train.of(np.setdiff1d(np.arange(len(train)), doubtful)), note, csv_bytes(table)
 
 
 def notes_on_validation(config: TrainConfig, dataset: Dataset) -> Iterator[str]:

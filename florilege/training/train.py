@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -26,15 +25,13 @@ from florilege.training.machines import Compute, Ranks, together
 from florilege.training.network import seeded, start, unfreeze
 from florilege.training.preparation import (
     all_named,
-    doubt_in,
-    doubtful_photos,
     facts,
-    note_on_doubt,
     notes_on_start,
     notes_on_validation,
     open_data,
     reference_pictures,
     without_damaged,
+    without_doubtful,
 )
 
 
@@ -210,7 +207,12 @@ class _TrainingProcess:
         config, ranks = self.config, self.ranks
         self.features = self.frozen_features()
         photos = self.photos()
-        self.doubtful = self.skip_doubtful() if config.skip_doubtful else None
+        self.doubtful: bytes | None = None  # a CSV of photos that are left out
+        if config.skip_doubtful and self.features is not None:
+            train, val = self.features
+            train, note, self.doubtful = without_doubtful(train, self.dataset, ranks)
+            self.features = train, val
+            self.notes.append(note)
         self.sources: Sources | None = None  # None if there is nothing to train
         trainable: nn.Module = self.network
         if self.features is not None:
@@ -251,21 +253,6 @@ class _TrainingProcess:
         backbone = frozen_backbone(self.config, self.network, run, self.compute, self.say)
         train, val = self.dataset.split("train"), self.dataset.split("val")
         return self.ranks.in_turn(lambda: (backbone.features(train), backbone.features(val)))
-
-    def skip_doubtful(self) -> bytes | None:
-        """Train without the photos whose label is probably wrong, unless people have decided on it.
-
-        Gives a CSV of them.
-        """
-        if self.features is None:
-            return None
-        train, val = self.features
-        doubt = doubt_in(train)
-        decided = np.fromiter((n in self.dataset.decided for n in train.split.names), dtype=bool)
-        doubtful, *_ = self.ranks.all(np.flatnonzero(~(doubt.believed() | decided)))
-        self.features = train.of(np.setdiff1d(np.arange(len(train)), doubtful)), val
-        self.notes.append(note_on_doubt(doubt, len(doubtful)))
-        return doubtful_photos(train.split, doubt, doubtful, self.dataset.classes)
 
     @contextmanager
     def reserved(self) -> Iterator[None]:
