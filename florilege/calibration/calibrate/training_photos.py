@@ -105,8 +105,8 @@ class PhotoOverlap(NamedTuple):
         ]
         if self.near_copies:
             lines.append(
-                f"{self.near_copies:,} of the photos that trained the network are here in other "
-                "bytes, resized, re-encoded or cropped: `florilege data check` names them"
+                f"{self.near_copies:,} of them in other bytes, resized, re-encoded or cropped: "
+                "`florilege data check` names such photos"
             )
         elif self.near_copies is None and train is not None:
             lines.append(_UNCOMPARED)

@@ -234,8 +234,8 @@ def _warnings(
     details, used, effect = dict[str, str](), point.table.view, plan.effect
     if used.photos != view.photos:
         details["fusion_not_calibrated"] = (
-            f"this model is not calibrated for the averaged scores of {view.photos} photos: "
-            "expect other set sizes and hit rates than those measured on single photos"
+            f"this model is not calibrated for {view.photos} photos with this rule, value, list "
+            "and place: expect other set sizes and hit rates than those measured on single photos"
         )
     elif point.table.made_from == "same_class":
         details["fusion_from_same_class"] = (

@@ -100,7 +100,7 @@ def test_a_copy_in_other_bytes_counts_like_a_photo_of_training(
     assert "since 3 of the photos also trained" in point.statement
     told = " ".join(cautions(record))
     assert "3 of the 76 photos also trained" in told
-    assert "2 of the photos that trained the network are here in other bytes" in told
+    assert "2 of them in other bytes, resized" in told
     result = evaluate_bundle(bundle.path, str(tmp_path / "other"), "test")
     assert (result.overlap.train_photos, result.overlap.near_copies) == (3, 2)
 

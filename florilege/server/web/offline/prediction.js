@@ -262,7 +262,7 @@ export function taxonOf(info, languages) {
 
 function warnings({ table, list, calibrated, place }, images, query, none, classes) {
   const all = [
-    [table.images !== images, "fusion_not_calibrated", `this model is not calibrated for the averaged scores of ${images} photos`],
+    [table.images !== images, "fusion_not_calibrated", `this model is not calibrated for ${images} photos with this rule, value, list and place`],
     [table.images === images && table.made_from === "same_class", "fusion_from_same_class",
       `calibrated on ${images} photos of one species, not of one plant`],
     [list && table.list === null, "list_not_calibrated",
