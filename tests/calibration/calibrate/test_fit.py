@@ -45,7 +45,7 @@ def test_an_evaluation_contradicts_with_independent_rows_on_both_sides() -> None
     assert point.guaranteed
     assert (point.rows, point.measured.observations) == (700, 140)
     row = replace(point.row, hit_rows=50.0)
-    for hit_rate, contradicted in ((0.76, False), (0.74, True)):
+    for hit_rate, contradicted in ((0.74, False), (0.72, True)):
         result = Evaluated(point, replace(row, hit_rate=hit_rate), {})
         assert (result.contradiction(10_000) is not None) == contradicted
 
