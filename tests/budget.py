@@ -18,15 +18,15 @@ ROOT = Path(__file__).parents[1]
 # Today's figures and 3 %; each release lowers them to what is then there. Nobody shortens a test or
 # a comment to fit.
 LINES = {  # of code, by folder of the package; florilege: what all folders share
-    "training": 5_100,
+    "training": 5_060,
     "server": 6_560,
     "calibration": 8_270,
-    "models": 4_820,
+    "models": 4_640,
     "data": 2_725,
     "plugins": 3_060,
     "florilege": 3_460,
 }
-PUBLIC_NAMES = 1_020
+PUBLIC_NAMES = 890
 JAVASCRIPT_LINES = 5_000  # of the page, with and without a server
 WRITTEN_WORDS = 39_000  # of the documentation, without what commands generate
 GENERATED_PAGE = "docs/commands.md"
