@@ -124,7 +124,7 @@ class Split(_Pictures):
         try:
             load(self.read(row), Preprocess(image_size=32))  # small: it only has to decode
         except (OSError, ImageError) as error:
-            return f"{self.names[row]}: {error}"
+            return f"{self.names[row]}: {getattr(error, 'strerror', None) or error}"
         return None
 
 
@@ -340,15 +340,19 @@ def sort_ids(ids: Iterable[str]) -> list[str]:
 def demand_photos(listing: Listing, root: Path, splits: Sequence[str] | None) -> None:
     """Refuse a listing whose ``splits`` (all by default) name missing photos.
 
-    The `DataError` counts them, names the first five, and says where to download them.
+    The `DataError` counts those of every split, names the first five, and says where to download
+    them.
     """
+    missing, counts = list[str](), list[str]()
     for name, records in listing.splits.items():
-        if splits is not None and name not in splits:
-            continue
-        missing = [photo for photo in records.names if not (root / photo).is_file()]
-        photos = count_of(len(records.names), "photo")
-        fault = f"{len(missing):,} of {photos} of {name} are missing from {root}"
-        refuse(listing.source, fault, missing, listing.download_hint)
+        if splits is None or name in splits:
+            absent = [photo for photo in records.names if not (root / photo).is_file()]
+            missing += absent
+            if absent:
+                photos = count_of(len(records.names), "photo")
+                counts.append(f"{len(absent):,} of {photos} of {name}")
+    fault = f"{', '.join(counts)} are missing from {root}"
+    refuse(listing.source, fault, missing, listing.download_hint)
 
 
 def read_lines(path: Path) -> list[str]:

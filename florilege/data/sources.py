@@ -60,7 +60,11 @@ def _accepted() -> str:
 
 
 def open_dataset(
-    source: str, *, splits: Sequence[str] | None = None, classes: ClassTable | None = None
+    source: str,
+    *,
+    splits: Sequence[str] | None = None,
+    classes: ClassTable | None = None,
+    check_files: bool = True,
 ) -> Dataset:
     """Open a data set; pictures are read one by one, on demand.
 
@@ -69,12 +73,14 @@ def open_dataset(
             Options such as ``:noise=..`` may follow; see `florilege.data.options`.
         splits: The required splits; all existing ones by default. The others are not checked.
         classes: A bundle's class table, which labels then index.
+        check_files: Whether the files that tables name must exist; otherwise reading one fails.
 
     Raises:
         DataError: The source is unknown or damaged, lacks a split, has fewer than two classes, or
             holds a class that ``classes`` (or the train split) lacks.
     """
-    return assemble(list_source(source, splits=splits), splits=splits, classes=classes)
+    listing = list_source(source, splits=splits if check_files else ())
+    return assemble(listing, splits=splits, classes=classes)
 
 
 def list_source(source: str, *, splits: Sequence[str] | None = None) -> Listing:

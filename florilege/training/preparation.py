@@ -38,7 +38,9 @@ def open_data(config: TrainConfig, splits: Sequence[str]) -> Dataset:
     photos that this network has not met.
     """
     try:
-        return _with_choosing_part(open_dataset(config.data, splits=splits))
+        check_files = not config.skip_damaged
+        dataset = open_dataset(config.data, splits=splits, check_files=check_files)
+        return _with_choosing_part(dataset)
     except DataError as error:
         message, place = str(error), RECIPES[config.recipe].place
         if place and place.partition(": ")[2] not in message:

@@ -205,7 +205,9 @@ def photos_for(
         DataError: The data cannot be opened, or hold a class that the bundle lacks.
     """
     part = Part.parse(split)
-    dataset = open_dataset(data, splits=[part.name], classes=bundle.classes)
+    dataset = open_dataset(
+        data, splits=[part.name], classes=bundle.classes, check_files=not skip_damaged
+    )
     whole = dataset.split(part.name)
     outside = sorted({*chain(*dataset.corrected.values())} - {*whole.names})
     if outside:

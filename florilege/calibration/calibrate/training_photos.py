@@ -136,7 +136,9 @@ def training_photos(
     if session.dimensions is None:
         return None  # the graph has no features
     try:
-        train = open_dataset(data, splits=[TRAIN], classes=session.bundle.classes).split(TRAIN)
+        classes, check_files = session.bundle.classes, skip_damaged is None
+        dataset = open_dataset(data, splits=[TRAIN], classes=classes, check_files=check_files)
+        train = dataset.split(TRAIN)
     except DataError:
         return None
     rows = part.rest(train) if split_name(part.name) == TRAIN else np.arange(len(train))

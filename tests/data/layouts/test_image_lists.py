@@ -108,7 +108,7 @@ def test_only_the_photos_of_wanted_splits_must_be_there(tmp_path: Path) -> None:
 def test_photos_that_are_nowhere_are_said_where_to_get(tmp_path: Path) -> None:
     for split, text in LISTS.items():
         (tmp_path / f"ImageNet_LT_{split}.txt").write_text(text)
-    with pytest.raises(DataError, match=r"3 of 3 photos of train are missing"):
+    with pytest.raises(DataError, match=r"3 of 3 photos of train, 2 of 2 photos of val, 2 of 2"):
         open_dataset(str(tmp_path))
 
 

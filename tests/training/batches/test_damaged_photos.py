@@ -65,3 +65,23 @@ def test_they_are_skipped_and_listed(photos: Path, tmp_path: Path, freeze: bool)
     classes = json.loads(RunFolder(tmp_path / "run").classes.read_bytes())
     counts = {item["id"]: item["training_count"] for item in classes}
     assert counts == {"blue": 5, "green": 6, "red": 5}
+
+
+def test_photos_that_a_table_names_and_nobody_has_are_skipped_too(tmp_path: Path) -> None:
+    folder = write_photos(tmp_path / "photos", train=3, val=1)
+    rows = [
+        f"{path.relative_to(folder)},{path.parts[-2]},{path.parts[-3]}\n"
+        for path in folder.rglob("*.png")
+    ]
+    gone = ["train/red/gone.png,red,train\n", "val/red/gone.png,red,val\n"]
+    manifest = folder / "photos.csv"
+    manifest.write_text("".join(["path,class_id,split\n", *rows, *gone]))
+    with pytest.raises(DataError, match=r"1 of 10 photos of train, 1 of 4 photos of val are missi"):
+        open_dataset(str(manifest))
+    config = small_config(manifest, skip_damaged=True, epochs=1)
+    lines = lines_of(config, tmp_path / "run")
+    assert lines[:3] == [
+        "skipped because they cannot be read: 1 picture of train and 1 picture of val",
+        "  train/red/gone.png: No such file or directory",
+        "  val/red/gone.png: No such file or directory",
+    ]
