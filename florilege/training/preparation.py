@@ -101,10 +101,13 @@ def without_doubtful(
     doubt = label_doubt(train.values[train.rows], photos.labels, observations=observations)
     decided = np.fromiter((name in dataset.decided for name in photos.names), dtype=bool)
     doubtful, *_ = ranks.all(np.flatnonzero(~(doubt.believed() | decided)))
-    note = (
-        f"about {doubt.wrong_rate:.0%} of the labels of train look wrong: {len(doubtful):,} of "
-        f"{count_of(len(doubt.labels), 'photo')} are left out, and listed in doubtful.csv"
-    )
+    count = count_of(len(doubt.labels), "photo")
+    note = f"no label of train looks wrong: all {count} are used"
+    if len(doubtful):
+        note = (
+            f"about {doubt.wrong_rate:.0%} of the labels of train look wrong: {len(doubtful):,} of "
+            f"{count} are left out, and listed in doubtful.csv"
+        )
     ordered = doubtful[np.argsort(doubt.right[doubtful], kind="stable")].tolist()
     table = {
         "photo": [photos.names[row] for row in ordered],
