@@ -186,7 +186,7 @@ def _conclude(review: "Review", out: Path, report: Mapping[str, Any]) -> None:
         return
     sample = ("--split", splits, "--sample", str(review.sample), "--seed", str(review.seed))
     if (rate := report.get("estimated_wrong_rate")) is not None:
-        typer.echo(f"about {rate:.0%} of the labels of {splits} look wrong")
+        typer.echo(f"about {rate:.1%} of the labels of {splits} look wrong")
     conclude(
         f"{out / _PAGE}: {count_of(report['photos_on_page'], 'photo')}; open it in a browser, "
         "answer, and save the CSV",

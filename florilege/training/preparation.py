@@ -105,7 +105,7 @@ def without_doubtful(
     note = f"no label of train looks wrong: all {count} are used"
     if len(doubtful):
         note = (
-            f"about {doubt.wrong_rate:.0%} of the labels of train look wrong: {len(doubtful):,} of "
+            f"about {doubt.wrong_rate:.1%} of the labels of train look wrong: {len(doubtful):,} of "
             f"{count} are left out, and listed in doubtful.csv"
         )
     ordered = doubtful[np.argsort(doubt.right[doubtful], kind="stable")].tolist()
