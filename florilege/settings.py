@@ -8,6 +8,7 @@ loss ``my_losses:Focal``: `load_extension` imports it.
 import functools
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ def flags_of(
                 reason = str(error)  # FlagSettings have said it already
                 if isinstance(error, ValidationError):
                     reason = complaint(error, model, null=False)
-                raise UsageError(reason) from error
+                raise UsageError(_by_flag(reason, fields)) from error
             verb(**arguments)
 
         call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by Typer
@@ -110,6 +111,15 @@ def flags_of(
         return call  # type: ignore[return-value]  # the same verb with other parameters
 
     return decorate
+
+
+def _by_flag(reason: str, parameters: Mapping[str, inspect.Parameter]) -> str:
+    """A complaint that begins with the flag people wrote, where the field is called otherwise."""
+    name = re.match(r"\w*", reason)
+    own = parameters[name[0]].name if name and name[0] in parameters else None
+    if name is None or own in (None, name[0]):
+        return reason
+    return f"--{str(own).replace('_', '-')}{reason[name.end() :]}"
 
 
 def _parameters(

@@ -12,6 +12,7 @@ from florilege.calibration.settings import (
     CalibrationPlan,
     CalibrationSettings,
 )
+from florilege.errors import UsageError
 
 STEPS = 10 * GRID_END - 9
 
@@ -105,3 +106,18 @@ def test_a_value_out_of_range_is_named_with_the_range(values: dict[str, Any], me
 def test_a_plan_is_checked_against_the_classes(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CalibrationPlan(classes=6, **values)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("--k", "1,x", "--k: takes numbers separated by commas, got '1,x'"),
+        ("--views", "x", "--views must be a list of any of all, none, photos, lists, places"),
+        ("--macro-weight", "2", "macro_weight must be a number in [0, 1], got 2.0"),
+    ],
+)
+def test_a_refused_flag_is_called_as_it_was_written(flag: str, value: str, message: str) -> None:
+    command = typer.main.get_group(app).commands["calibrate"]
+    with pytest.raises(UsageError) as caught:
+        command.main(["bundle", flag, value], standalone_mode=False)
+    assert str(caught.value).startswith(message)
