@@ -37,8 +37,9 @@ def test_a_worker_that_dies_lets_the_others_go_on(
     first, second, third = budgets
     holder, waiting = Holder(first, 60), Holder(second, 60, waits=True)
     last = Holder(third, 60, waits=True)
-    for number in range(2):  # what the supervisor does
-        WorkerGroup(tmp_path, 3, number).forget()
+    WorkerGroup(tmp_path, 3, 0).forget()  # what the supervisor does
+    assert waiting.inside.wait(15)  # in this process it lives on, and must not come in later
+    WorkerGroup(tmp_path, 3, 1).forget()
     assert last.inside.wait(15)
     last.leave()
     for each in (holder, waiting):
