@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -89,18 +90,18 @@ class Bundles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arrangement(Target):
+class Arrangement(Target, ABC):
     """Several processes that answer at one port; ``process`` is the parent of all."""
 
     bundles: Bundles
 
+    @abstractmethod
     def answering(self) -> list[int]:
         """The processes that answer photos."""
-        raise NotImplementedError
 
+    @abstractmethod
     def roll_out(self) -> None:
         """Begin to serve the bundle that the link names."""
-        raise NotImplementedError
 
     def is_new(self) -> bool:
         """Whether all answer with the bundle that the link names."""
@@ -190,13 +191,7 @@ def balanced(bundle: Path, folder: Path, count: int) -> Iterator[Arrangement]:
     command = f"{sys.executable} -m florilege serve {bundles.link} {flags}"
     loops = "\n".join(f"(while :; do {command} {each}; sleep .5; done) &" for each in ports)
     script = f"{loops}\nhaproxy -f {folder}/haproxy.cfg -db &\nwait"
-    process = subprocess.Popen(
-        ["sh", "-c", script],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
+    process = _started("sh", "-c", script)
     with _ending(process):
         yield _answering(Balanced, f"{count} servers, HAProxy", process, port, bundles)
 
@@ -206,15 +201,17 @@ def replicas(bundle: Path, folder: Path, count: int) -> Iterator[Arrangement]:
     """Ray Serve, until the block ends."""
     bundles, port = Bundles(bundle, folder), free_port()
     module = "benchmarks.load.peer_servers.with_ray"
-    process = subprocess.Popen(
-        [sys.executable, "-m", module, str(bundles.link), str(port), str(count)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
+    process = _started(sys.executable, "-m", module, str(bundles.link), str(port), str(count))
     with _ending(process):
         yield _answering(Replicas, f"Ray Serve, {count} replicas", process, port, bundles)
+
+
+def _started(*command: str) -> subprocess.Popen[str]:
+    """A silent process in a session of its own."""
+    silent = subprocess.DEVNULL
+    return subprocess.Popen(
+        command, stdout=silent, stderr=silent, text=True, start_new_session=True
+    )
 
 
 def _answering(
