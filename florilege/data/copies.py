@@ -216,8 +216,9 @@ def joined_groups(groups: Sequence[str], paths: Sequence[Path]) -> list[str]:
             group = first_of[group]
         return group
 
+    # Both ways round: a photo that is a copy of another need not recognise it.
     def may_join(one: int, other: int) -> bool:
-        return one < other and first(groups[rows[one]]) != first(groups[rows[other]])
+        return first(groups[rows[one]]) != first(groups[rows[other]])
 
     rows, words = _fingerprints(paths)
     for pair in same_photos(words, words, lambda row: _look_at(paths[rows[row]]), may_join):

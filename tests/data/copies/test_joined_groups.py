@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from florilege.data.checks import check
 from florilege.data.cli import app
-from florilege.data.copies import joined_groups
+from florilege.data.copies import _is_copy, fingerprint, joined_groups, look_at
 from tests.commands import call
 from tests.data.copies.test_near_duplicates import scene
 
@@ -34,6 +35,19 @@ def test_copies_join_the_first_group_and_what_cannot_be_read_joins_none(
     groups = ["plant", "x", "y", "z", "w", "y2"]
     assert joined_groups(groups, paths) == ["plant", "x", "y", "plant", "w", "y"]
     assert joined_groups(["y", "z", "z", "y2"], [other, other, small, large]) == ["y"] * 4
+
+
+def test_a_copy_that_only_one_of_two_photos_recognises_joins_them(tmp_path: Path) -> None:
+    """A photo is scaled and shifted to look like the other, which may fail the other way round."""
+    whole, part = scene(3), scene(3).crop((4, 4, 240, 240)).resize((180, 180))
+    paths = [tmp_path / "whole.png", tmp_path / "part.png"]
+    for picture, path in zip((whole, part), paths, strict=True):
+        picture.save(path)
+    one, other = (look_at(path.read_bytes()) for path in paths)
+    assert not _is_copy(one, fingerprint(other)[np.newaxis])
+    assert _is_copy(other, fingerprint(one)[np.newaxis])
+    for order in (paths, paths[::-1]):
+        assert joined_groups(["x", "y"], order) == ["x", "x"]
 
 
 def test_a_split_that_looks_for_copies_divides_none(photos: Path, tmp_path: Path) -> None:
