@@ -40,8 +40,9 @@ def split_source(
     """
     table, groups = pictures_of(source, out)
     if copies:
-        folder = out.resolve().parent
-        groups = joined_groups(groups, [folder / path for path in table["path"]])
+        # Without `..`: nothing can be opened by way of a folder that does not exist yet.
+        paths = [os.path.normpath(out.resolve().parent / path) for path in table["path"]]
+        groups = joined_groups(groups, list(map(Path, paths)))
     return {**table, "split": draw_splits(table["class_id"], groups, val=val, test=test, seed=seed)}
 
 

@@ -53,7 +53,7 @@ def test_a_copy_that_only_one_of_two_photos_recognises_joins_them(tmp_path: Path
 def test_a_split_that_looks_for_copies_divides_none(photos: Path, tmp_path: Path) -> None:
     kinds = dict[bool, set[str]]()
     for copies in (False, True):
-        out = tmp_path / f"{copies}.csv"
+        out = tmp_path / f"new-{copies}" / "photos.csv"  # a folder that does not exist yet
         flags = ("--val", 0.3, "--test", 0.3, *(("--copies",) if copies else ()))
         assert call(app, "split", photos, "--out", out, *flags).exit_code == 0
         kinds[copies] = {finding.kind for finding in check(str(out)).errors}
