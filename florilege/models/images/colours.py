@@ -32,15 +32,15 @@ _SRGB_CURVE: Final = (2.4, 1 / 1.055, 0.055 / 1.055, 1 / 12.92, 0.04045)
 
 def to_srgb(image: Image.Image, profile: bytes) -> Image.Image:
     """An RGB picture in sRGB, from one whose colours a profile describes."""
-    transform = _transform(profile)
+    # Checked before the cache, which keeps the profiles that it was asked for.
+    plausible = profile[16:20] == b"RGB " and 128 < len(profile) <= MOST_BYTES
+    transform = _transform(profile) if plausible else None
     return image if transform is None else transform.apply(image)
 
 
 @lru_cache(maxsize=16)
 def _transform(profile: bytes) -> ImageCms.ImageCmsTransform | None:
     """How to convert to sRGB; None if a profile is that of sRGB or cannot be used."""
-    if profile[16:20] != b"RGB " or not 128 < len(profile) <= MOST_BYTES:
-        return None
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
         transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), "RGB", "RGB")

@@ -75,7 +75,7 @@ class Header:
     height: int
     orientation: int | None  # EXIF's, 1 to 8; None if only the decoder can tell (HEIC, AVIF)
     pixels: bytes  # input of the decoder
-    shrinks: bool = False  # a non-progressive JPEG, which shrinks while it is decoded
+    shrinks: bool = False  # a JPEG in one scan, which shrinks while it is decoded
     profile: bytes = b""  # ICC, of the colours; empty for sRGB
     endless: bool = False  # a JPEG without its end marker, which may lack rows, too
 
@@ -164,7 +164,9 @@ def _read_jpeg(data: bytes) -> Header:
         height=height,
         orientation=orientation(exif[-1]) if exif else 1,
         pixels=pixels,
-        shrinks=frame in _SEQUENTIAL and not endless,  # without an end it is decoded twice
+        # Of one that is in several scans, the decoder keeps the coefficients of the whole picture:
+        # six bytes a pixel. Without an end it is decoded twice.
+        shrinks=frame in _SEQUENTIAL and data[scan + 4] == data[at + 9] and not endless,
         # A large profile has several parts, each with its number and their count before it.
         profile=b"".join(part[2:] for part in sorted(profile, key=lambda part: part[:1])),
         endless=endless,

@@ -18,6 +18,7 @@ from florilege.models.images.colours import (
     _transform,
     profile_of_boxes,
     profile_of_png,
+    to_srgb,
 )
 from tests.models.images.containers import Made, coded_item, container, grid_content
 from tests.models.pictures import KINDS, chunk, difference, encode, noise, scene
@@ -180,6 +181,14 @@ def test_a_profile_that_cannot_be_used_is_ignored(profile: bytes, kind: str) -> 
     options: dict[str, Any] = {"lossless": True} if kind == "webp" else {}
     data = encode(image, kind, icc_profile=profile, **options)
     assert np.array_equal(load(data, WHOLE), np.asarray(image))
+
+
+@pytest.mark.parametrize("profile", [DISPLAY_P3 + bytes(MOST_BYTES), b"CMYK" * 200])
+def test_a_profile_that_is_not_used_is_not_kept_in_memory(profile: bytes) -> None:
+    image = noise(64, 64)
+    before = _transform.cache_info()
+    assert to_srgb(image, profile) is image
+    assert _transform.cache_info() == before
 
 
 @pytest.mark.parametrize("mode", ["L", "LA", "CMYK", "I;16", "1"])

@@ -463,6 +463,25 @@ def test_only_a_jpeg_that_is_not_progressive_shrinks_while_it_is_decoded(progres
     assert not any(read_header(ENCODED[kind]).shrinks for kind in KINDS if kind != "jpeg")
 
 
+@pytest.mark.parametrize("mode", ["RGB", "CMYK"])
+def test_a_jpeg_with_a_scan_for_each_colour_does_not_shrink(mode: str) -> None:
+    image = Image.new(mode, (64, 48), (200, 30, 60) if mode == "RGB" else (200, 30, 60, 0))
+    data = encode(image, "jpeg", subsampling=0)
+    start = data.index(b"\xff\xda")
+    count = data[start + 4]
+    assert read_header(data).shrinks
+    frame = data.index(b"\xff\xc0")
+    ids = [data[frame + 10 + 3 * colour] for colour in range(count)]
+    empty = bytes(64 * 48 // 64)  # one symbol of a bit for each difference and each end of a block
+    tables = b"".join(
+        b"\xff\xc4" + struct.pack(">HB", 20, name) + bytes([1, *[0] * 16]) for name in (0, 16)
+    )
+    scans = [b"\xff\xda\x00\x08\x01" + bytes([id_, 0, 0, 63, 0]) + empty for id_ in ids]
+    in_scans = data[:start] + tables + b"".join(scans) + b"\xff\xd9"
+    assert load(in_scans, SMALL).shape == (32, 32, 3)
+    assert not read_header(in_scans).shrinks  # the decoder keeps the whole picture until the last
+
+
 @pytest.mark.parametrize("size", [(16_383, 1), (1, 16_383)])
 @pytest.mark.parametrize("options", [{"lossless": True}, {}, {"exif": exif_with_orientation(1)}])
 def test_each_webp_header_gives_large_sizes(size: tuple[int, int], options: dict[str, Any]) -> None:
@@ -781,6 +800,7 @@ def test_preprocess_survives_the_round_trip() -> None:
         {"image_size": 48.0},
         {"image_size": True},
         {"crop_fraction": 0.0},
+        {"crop_fraction": 1e-320},  # 1 / 1e-320 is no number
         {"crop_fraction": 1.1},
         {"resample": "nearest"},
         {"mean": (0.0, 0.0)},
