@@ -10,6 +10,7 @@ import io
 import os
 import posixpath
 import stat
+import struct
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,8 @@ Stream: TypeAlias = "io.BufferedReader[Any]"
 _MOST_UNPACKED: Final = 200  # times its size
 _ALWAYS_UNPACKED: Final = 100_000_000  # bytes
 _MOST_FILES: Final = 100_000
+_ZIP_FAULTS: Final = (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, struct.error)
+"""What reading a damaged zip raises. `RuntimeError` is one with a password."""
 
 
 def write_atomic(path: Path, content: bytes | memoryview, *, mode: int = 0o644) -> None:
@@ -192,6 +195,35 @@ class _Bounded(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
+
+
+def open_stored(file: Path | BinaryIO) -> zipfile.ZipFile:
+    """Open a zip whose files are stored as they are, and check all of it.
+
+    Compressed files may unpack to more than fits in memory, and so may files that overlap.
+
+    Raises:
+        ValueError: The zip is damaged, or not of this kind.
+    """
+    with ExitStack() as stack:
+        try:
+            archive = stack.enter_context(zipfile.ZipFile(file))
+            _check_stored(archive)
+        except _ZIP_FAULTS as error:
+            raise ValueError(f"a damaged zip: {error}") from error
+        stack.pop_all()
+    return archive
+
+
+def _check_stored(archive: zipfile.ZipFile) -> None:
+    for member in archive.infolist():
+        if member.compress_type != zipfile.ZIP_STORED:
+            raise zipfile.BadZipFile(f"{member.filename} is compressed")
+    # The list of files stands after the files themselves.
+    if sum(member.file_size for member in archive.infolist()) > archive.start_dir:
+        raise zipfile.BadZipFile("its files overlap")
+    if (damaged := archive.testzip()) is not None:
+        raise zipfile.BadZipFile(f"{damaged} is damaged")
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ the residual. This gives the two numbers of :meth:`Reference.compare`.
 import hashlib
 import io
 from dataclasses import dataclass, field
-from zipfile import BadZipFile
 
 import numpy as np
+from numpy.lib.format import read_array
 from numpy.typing import ArrayLike
 
 from florilege.calibration.sets import Floats, Ints, Singles
@@ -122,9 +122,8 @@ class Reference:
         """
         file = io.BytesIO(content)
         try:
-            arrays = [np.load(file, allow_pickle=False) for _ in range(2)]
-        # BadZipFile: bytes that look like a zip; MemoryError: a shape of more than fits
-        except (EOFError, OSError, ValueError, BadZipFile, MemoryError) as error:
+            arrays = [read_array(file, allow_pickle=False) for _ in range(2)]
+        except (ValueError, MemoryError) as error:  # the latter for a shape of more than fits
             raise ValueError(f"not a reference ({error})") from error
         if file.read(1):
             raise ValueError("not a reference (extra bytes at the end)")

@@ -112,7 +112,7 @@ class Bundle:
             rows = {int(own): [int(index) for index in row] for own, row in content}
             if not all(0 <= index < classes for own, row in rows.items() for index in (own, *row)):
                 raise ValueError("it names classes that do not exist")
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise BundleError(
                 f"{LOOK_ALIKES} of {self.path} is damaged ({error}): calibrate the bundle again"
             ) from error

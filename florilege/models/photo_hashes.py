@@ -7,21 +7,18 @@ resized, re-encoded or cropped ones.
 
 import hashlib
 import io
-import zipfile
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.lib.format import read_array
 from numpy.typing import NDArray
+
+from florilege.files import open_stored
 
 PHOTOS: Final = "photos.npz"  # in a run folder and in a bundle
 _HASH_BYTES: Final = 8
-_DAMAGED: Final = (
-    *(OSError, KeyError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error),
-    *(MemoryError, RuntimeError),  # a shape of more than fits; a password
-)
 
 
 def photo_hash(content: bytes) -> bytes:
@@ -78,11 +75,16 @@ class PhotoHashes:
     def from_bytes(cls, content: bytes) -> "PhotoHashes":
         """Read the result of :meth:`to_bytes`; a `ValueError` if the content is damaged."""
         try:
-            with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                names = ("train", "selection", "complete")
-                train, selection, complete = (np.asarray(file[name]) for name in names)
-                fingerprints = file.get("fingerprints")  # older versions had none
-        except _DAMAGED as error:
+            with open_stored(io.BytesIO(content)) as archive:
+
+                def array(name: str) -> NDArray[Any]:
+                    with archive.open(f"{name}.npy") as file:
+                        return read_array(file, allow_pickle=False)
+
+                train, selection, complete = map(array, ("train", "selection", "complete"))
+                is_older = "fingerprints.npy" not in archive.namelist()
+                fingerprints = None if is_older else array("fingerprints")
+        except (ValueError, KeyError, MemoryError) as error:  # last: a shape of more than fits
             raise ValueError(f"not a list of photos: {error}") from error
         for hashes, dimensions in ((train, 1), (selection, 1), (fingerprints, 2)):
             _check_hashes(hashes, dimensions)

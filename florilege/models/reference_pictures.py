@@ -16,6 +16,7 @@ from typing import Final
 
 from florilege.cores import in_order
 from florilege.errors import BundleError, DataError, first
+from florilege.files import open_stored
 from florilege.models.classes import ClassTable, Thumbnail
 from florilege.models.images import plain_jpeg
 from florilege.terminal import with_bar
@@ -85,14 +86,13 @@ def unpack_thumbnails(classes: ClassTable, content: bytes) -> dict[str, bytes]:
     Raises `BundleError` if it is damaged, or does not belong to these classes.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            _refuse_compressed(archive)
+        with open_stored(io.BytesIO(content)) as archive:
             return {
                 item.id: archive.read(f"{position}.jpg")
                 for position, item in enumerate(classes)
                 if item.thumbnail is not None
             }
-    except (zipfile.BadZipFile, KeyError, EOFError, RuntimeError) as error:  # last: a password
+    except (ValueError, KeyError) as error:
         raise BundleError(f"thumbnails.zip is damaged: {error}") from error
 
 
@@ -175,12 +175,12 @@ class ReferencePictures:
         if file is None:
             return
         try:
-            self._archive = zipfile.ZipFile(file)
+            self._archive = open_stored(file)
             index = dict(json.loads(self._archive.read(_INDEX)))
             for position, row in index.items():
                 self._credits[classes[int(position)].id] = [Credit(**credit) for credit in row]
             _check(self._archive, {int(position): len(row) for position, row in index.items()})
-        except (zipfile.BadZipFile, ValueError, TypeError, KeyError, IndexError) as error:
+        except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
             raise BundleError(
                 f"{file} is damaged ({error}): run `florilege bundle set-thumbnails` again"
             ) from error
@@ -200,15 +200,7 @@ def _name(position: int, number: int) -> str:
 
 
 def _check(archive: zipfile.ZipFile, counts: Mapping[int, int]) -> None:
-    """Raise `BadZipFile` if a picture is missing or compressed."""
+    """Raise `ValueError` if a picture is missing."""
     names = {_name(position, number) for position, n in counts.items() for number in range(n)}
     if missing := names.difference(archive.namelist()):
-        raise zipfile.BadZipFile(f"it lacks {min(missing)}")
-    _refuse_compressed(archive)
-
-
-def _refuse_compressed(archive: zipfile.ZipFile) -> None:
-    """A compressed picture may be a bomb; ours are stored as they are."""
-    for info in archive.infolist():
-        if info.compress_type != zipfile.ZIP_STORED:
-            raise zipfile.BadZipFile(f"{info.filename} is compressed")
+        raise ValueError(f"it lacks {min(missing)}")

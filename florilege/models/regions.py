@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
+from numpy.lib.format import read_array
 from numpy.typing import ArrayLike, NDArray
 
 from florilege.errors import DataError, UsageError, did_you_mean, nearest, nearest_paths, repeated
@@ -228,9 +228,8 @@ class Occurrences:
         """Read the output of :meth:`to_bytes`; a `ValueError` if the bytes are something else."""
         file = io.BytesIO(content)
         try:
-            names, size, *columns = (np.load(file, allow_pickle=False) for _ in range(6))
-        # BadZipFile: bytes that look like a zip; MemoryError: a shape of more than fits
-        except (EOFError, OSError, ValueError, BadZipFile, MemoryError) as error:
+            names, size, *columns = (read_array(file, allow_pickle=False) for _ in range(6))
+        except (ValueError, MemoryError) as error:  # the latter for a shape of more than fits
             raise ValueError(f"not a table of occurrences ({error})") from error
         types = [array.dtype.str for array in (size, *columns)]
         shapes = [array.ndim for array in (names, size, *columns)]

@@ -96,7 +96,7 @@ class TrainConfig(SettingsGroup):
     image_size: Annotated[int, Field(ge=8, le=4096), WHOLE] | None = None
     """Side of the input in pixels; null is the network's own, 48 for the flora and 32 for
     CIFAR-100, or the next size that fits the network."""
-    crop_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    crop_fraction: Annotated[float, Field(ge=0.01, le=1)] | None = None
     """Side of the centre crop in evaluation, as a share of the short side; null is the network's
     own, 1 for the flora and CIFAR-100."""
     mean: Annotated[tuple[_Finite, _Finite, _Finite], Field(strict=False)] | None = None

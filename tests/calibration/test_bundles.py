@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -238,6 +239,21 @@ def test_a_calibration_of_other_weights_is_refused_with_the_command_that_renews_
         read_record(open_bundle(bundle.path))
     record = calibrate_bundle(bundle.path, data)
     assert read_record(open_bundle(bundle.path)) == record
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_calibration_that_judges_by_a_head_the_graph_lacks_is_refused(
+    bundle: Bundle, data: str, inner: bool
+) -> None:
+    record = calibrate_bundle(bundle.path, data)
+    rule = record.rejection
+    assert rule is not None
+    other = replace(rule, head="linear", by_logits=None)
+    changed = replace(rule, by_logits=other) if inner else other
+    content = replace(record, rejection=changed).to_json().encode()
+    replace_files(bundle.path, {"calibration.json": content})
+    with pytest.raises(BundleError, match="another network"):
+        read_record(open_bundle(bundle.path))
 
 
 def chose_checkpoint(bundle: Bundle, split: str) -> bool | None:

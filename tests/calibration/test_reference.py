@@ -137,6 +137,7 @@ GOOD: list[NDArray[Any]] = [np.eye(4, dtype=np.float32)[:3], np.ones((2, 3), np.
         saved(GOOD[0], GOOD[1].astype(bool)),
         npy_of_shape(2**44, 3),
         b"PK\x03\x04" + bytes(50),
+        b"PK\x05\x06" + bytes(18),  # an empty zip
     ],
 )
 def test_what_is_no_reference_is_refused_and_no_pickle_is_read(content: bytes) -> None:

@@ -1,13 +1,15 @@
 """Files of an archive by their names; what they contain is read in `tests/data`."""
 
+import io
 import zipfile
+import zlib
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from florilege import files
-from florilege.files import open_packed
+from florilege.files import open_packed, open_stored
 
 
 def test_the_files_of_a_zip_and_a_folder_are_the_same_without_what_a_mac_adds(
@@ -41,3 +43,21 @@ def test_a_file_that_unpacks_to_too_much_stops_where_it_does(
         assert len(stream.read(1_000)) == 1_000
         with pytest.raises(ValueError, match="200 times its size"):
             stream.read()
+
+
+def test_files_of_a_zip_that_overlap_are_refused() -> None:
+    """Each may hold all those after it: a few megabytes would become gigabytes."""
+    inner, outer = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as archive:
+        archive.writestr("b", bytes(1_000))
+        size = archive.start_dir
+    with zipfile.ZipFile(outer, "w") as archive:
+        archive.writestr("a", inner.getvalue()[:size])
+        entry = zipfile.ZipInfo("b")
+        entry.header_offset, entry.file_size = archive.start_dir - size, 1_000
+        entry.compress_size, entry.CRC = 1_000, zlib.crc32(bytes(1_000))
+        archive.filelist.append(entry)
+    with zipfile.ZipFile(outer) as archive:
+        assert archive.read("b") == bytes(1_000)
+    with pytest.raises(ValueError, match=r"damaged zip: its files overlap"):
+        open_stored(outer)

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import zipfile
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -74,10 +75,10 @@ def _archive(kind: int = zipfile.ZIP_STORED, **members: bytes) -> bytes:
     return file.getvalue()
 
 
-def _saved(**changes: NDArray[Any]) -> bytes:
+def _saved(save: Callable[..., None] = np.savez, **changes: NDArray[Any]) -> bytes:
     file = io.BytesIO()
     arrays = {name: np.zeros(1, np.uint64) for name in ("train", "selection")}
-    np.savez(file, **{**arrays, "complete": np.array(True), **changes})  # type: ignore[arg-type]
+    save(file, **{**arrays, "complete": np.array(True), **changes})
     return file.getvalue()
 
 
@@ -92,6 +93,7 @@ def _saved(**changes: NDArray[Any]) -> bytes:
         _saved(fingerprints=np.zeros(5, np.uint64)),
         _saved(fingerprints=np.zeros((1, 5))),
         _archive(train=npy_of_shape(2**44), selection=b"", complete=b""),
+        _saved(save=np.savez_compressed),
     ],
 )
 def test_a_damaged_file_is_refused(damage: bytes) -> None:

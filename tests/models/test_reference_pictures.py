@@ -1,8 +1,8 @@
 """Reference pictures of a bundle: several of each class, read one at a time."""
 
 import io
-import json
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -81,19 +81,39 @@ def test_unusable_pictures_are_listed_and_nothing_changes(
     assert open_bundle(folder).sha256 == sha256
 
 
-@pytest.mark.parametrize("damage", ["no zip", "compressed", "missing", "index", "class"])
-def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
-    folder = garden.plant(tmp_path / "bundle")
+def packed(members: Mapping[str, bytes], kind: int = zipfile.ZIP_STORED) -> bytes:
     buffer = io.BytesIO()
-    kind = zipfile.ZIP_DEFLATED if damage == "compressed" else zipfile.ZIP_STORED
-    position = "99" if damage == "class" else "0"
     with zipfile.ZipFile(buffer, "w", kind) as archive:
-        if damage != "missing":
-            archive.writestr(f"{position}/0.jpg", b"x")
-        index = {position: [{"author": None}]} if damage != "index" else [1]
-        archive.writestr("index.json", json.dumps(index))
-    content = b"no zip" if damage == "no zip" else buffer.getvalue()
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def of_index(index: bytes, position: str = "0", kind: int = zipfile.ZIP_STORED) -> bytes:
+    return packed({f"{position}/0.jpg": b"x" * 40, "index.json": index}, kind)
+
+
+INDEX = b'{"0": [{"author": null}]}'
+WHOLE = of_index(INDEX)
+DAMAGED = {
+    "not a zip": b"no zip",
+    "index.json is compressed": packed({"index.json": bytes(10**6)}, zipfile.ZIP_DEFLATED),
+    "jpg is compressed": of_index(INDEX, kind=zipfile.ZIP_DEFLATED),
+    "it lacks 0/0.jpg": packed({"index.json": INDEX}),
+    "update sequence": of_index(b"[1]"),
+    "recursion": of_index(b"[" * 10**5),
+    "index out of range": of_index(b'{"99": [{"author": null}]}', "99"),
+    "zip: 0/0.jpg is damaged": WHOLE.replace(b"0/0.jpg", b"1/0.jpg", 1),
+    "0/0.jpg is damaged": WHOLE.replace(b"x" * 40, b"y" * 40),
+    "is compressed": WHOLE.replace(b"\x14\0\0\0\0\0", b"\x14\0\0\0\x63\0"),
+    "damaged zip": WHOLE[:-6] + b"\xff" * 4 + bytes(2),
+}
+
+
+@pytest.mark.parametrize(("fault", "content"), DAMAGED.items(), ids=DAMAGED)
+def test_a_damaged_file_is_refused(tmp_path: Path, fault: str, content: bytes) -> None:
+    folder = garden.plant(tmp_path / "bundle")
     bundle = replace_files(folder, {PICTURES: content})
-    with pytest.raises(BundleError, match=r"damaged .* run `florilege bundle set-thumb"):
+    with pytest.raises(BundleError, match=rf"damaged .*{fault}.* run `florilege bundle set-thumb"):
         bundle.open_pictures()
     assert ReferencePictures(bundle.classes, None).credits("1001") == ()

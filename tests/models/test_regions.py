@@ -123,6 +123,7 @@ GOOD: list[NDArray[Any]] = [
     "damaged",
     [
         *(b"", table().to_bytes()[:300], b"x" * 500, b"PK\x03\x04" + bytes(50)),
+        b"PK\x05\x06" + bytes(18),  # an empty zip
         *(npy_of_shape(*shape) for shape in ((2**44,), (2**62, 4), (-1,), (2**33,))),
         _saved(np.array([{}]), *GOOD[1:]),  # a pickle
         _saved(np.array([1.0]), *GOOD[1:]),

@@ -78,7 +78,11 @@ def read_record(bundle: Bundle, runtime: RuntimeName | None = None) -> Calibrati
         )
     record = _parse_record(bundle, runtime)
     model = (len(bundle.classes), bundle.manifest.files[MODEL])
-    if (record.classes, record.measured.model_sha256) != model or record.head not in bundle.heads:
+    heads, rule = {record.head}, record.rejection
+    while rule is not None:
+        heads.add(rule.head)
+        rule = rule.by_logits
+    if (record.classes, record.measured.model_sha256) != model or heads - {*bundle.heads}:
         raise BundleError(
             f"{CALIBRATIONS[record.measured.runtime]} of {bundle.path} belongs to another network "
             f"than its {MODEL}: run `florilege calibrate {bundle.path} --data DATA`"

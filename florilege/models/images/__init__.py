@@ -75,7 +75,7 @@ class Preprocess:
     """
 
     image_size: Annotated[int, Field(strict=True, ge=1, le=4096)]  # pixels of the side
-    crop_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the short side
+    crop_fraction: Annotated[float, Field(ge=0.01, le=1)] = 1.0  # of the short side
     resample: Literal["bilinear", "bicubic"] = "bilinear"
     mean: tuple[Number, Number, Number] = (0.485, 0.456, 0.406)  # per channel, pixels in [0, 1]
     std: tuple[Positive, Positive, Positive] = (0.229, 0.224, 0.225)

@@ -28,7 +28,7 @@ class Description(BaseModel):
     channels: Literal["rgb", "bgr"] = "rgb"  # order of the colours
     size: int | None = Field(default=None, ge=1, le=4096)  # side of the picture in pixels
     resize: Literal["bilinear", "bicubic"] = "bilinear"  # how a photo is resized to that size
-    crop: float = Field(default=1.0, gt=0, le=1)  # side of the centre square, of the short side
+    crop: float = Field(default=1.0, ge=0.01, le=1)  # side of the centre square, of the short side
     scale: Positive | None = None  # factor for pixels from 0 to 255
     mean: tuple[Number, Number, Number] | None = None  # subtracted then, in the order of `channels`
     std: tuple[Positive, Positive, Positive] | None = None  # divides the result
