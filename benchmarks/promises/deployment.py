@@ -48,9 +48,8 @@ def contradictions(
         )
         for index, point in enumerate(points)
     ]
-    plants = np.unique(sample.plants).size
     sentence = Sentence("`evaluate` contradicts any promise that holds", "<= 0.01")
-    yield sentence, any(each.contradiction(plants) for each in found)
+    yield sentence, any(each.contradiction() for each in found)
 
 
 def traffic(random: np.random.Generator, world: Circumstance, record: CalibrationRecord) -> Figures:

@@ -126,7 +126,7 @@ class Certificate:
         size: float,
         size_deviation: float,
         size_rows: float,
-        calibration_rows: int,
+        calibration_rows: float,
         errors: float = _CONTRADICTION,
     ) -> bool:
         """Whether other photos speak against the promise, three standard errors beyond it.

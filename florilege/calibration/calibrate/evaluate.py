@@ -56,16 +56,16 @@ class Evaluated(NamedTuple):
             content |= {"macro_hit_rate": self.macro_hit_rate, "shots": self.shots}
         return {**content, "rows": rows}
 
-    def contradiction(self, observations: int, **errors: float) -> str | None:
-        """What these photos, of so many observations, say against the guarantee; None: nothing."""
+    def contradiction(self, **errors: float) -> str | None:
+        """What these photos say against the guarantee; None where nothing."""
         point, row, certificate = self.point, self.row, self.point.certificate
         contradicted = certificate.is_contradicted(
             hit_rate=row.hit_rate,
-            hit_rows=row.hit_rows or observations,
+            hit_rows=row.hit_rows or row.size_rows,
             size=row.size,
             size_deviation=row.size_deviation,
-            size_rows=observations,
-            calibration_rows=min(point.rows, point.measured.observations or point.rows),
+            size_rows=row.size_rows,
+            calibration_rows=point.independent_rows,
             **errors,
         )
         if not contradicted:
@@ -121,7 +121,7 @@ class EvaluatedView(NamedTuple):
         # Photos of one species are no request for one plant.
         alike = (one for one in (*self.rules, *self.guaranteed)
                  if self.made_from == one.point.table.made_from)  # fmt: skip
-        texts = (one.contradiction(self.rows, errors=_OF_HUNDREDS) for one in alike)
+        texts = (one.contradiction(errors=_OF_HUNDREDS) for one in alike)
         return [text for text in texts if text is not None]
 
     def to_plain(self) -> dict[str, Any]:
@@ -203,12 +203,11 @@ class Evaluation:
 
     def contradictions(self) -> list[str]:
         """What these photos say against the guarantees, one sentence each."""
-        observations = self.observations or self.rows
         results = (*self.rules, *self.guaranteed)
         of_views = [text for view in self.views for text in view.contradictions()]
         more = f"; {len(of_views) - 1:,} more promises of views fail: `views` of --json has them"
         return [
-            *(text for one in results if (text := one.contradiction(observations)) is not None),
+            *(text for one in results if (text := one.contradiction()) is not None),
             *(text + more * (len(of_views) > 1) for text in of_views[:1]),
         ]
 

@@ -36,6 +36,7 @@ class Row:
     size_low: float
     size_high: float
     size_deviation: float  # standard deviation of the set size
+    size_rows: float  # independent rows that would tell the mean size as well
     empty_rate: float  # share of empty sets
     ties: int  # scores kept beyond the rank
     size_histogram: tuple[int, ...]  # sets in each bin of ``size_bins``, without trailing zeros
@@ -78,6 +79,7 @@ def row_of(counts: Counts, rows: int, noise: LabelNoise | None, bounds: tuple[in
         size_low=low,
         size_high=high,
         size_deviation=deviation,
+        size_rows=counts.size_rows,
         empty_rate=counts.sizes[0] / rows,
         ties=counts.ties,
         size_histogram=counts.sizes,
@@ -223,6 +225,14 @@ class OperatingPoint(SetRule):
     def coverage(self) -> float | None:
         """The requested coverage, or None."""
         return self.counts.value if RULES[self.rule].asks == "coverage" else None
+
+    @property
+    def independent_rows(self) -> float:
+        """About how many observations chose a threshold with a promise, as its table shows them."""
+        measured = self.measured
+        if self.table.independent or measured.observations is None:
+            return self.rows
+        return self.rows * measured.observations / measured.rows
 
     @property
     def requested_value(self) -> tuple[str, float]:

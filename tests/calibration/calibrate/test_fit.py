@@ -15,6 +15,7 @@ from florilege.calibration.rules import calibrate
 from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.scores import EXPONENTS, fuse, scores
 from florilege.calibration.view import PLAIN, View
+from florilege.models.regions import RegionList
 from tests.calibration.estimates import hits_of
 from tests.calibration.record.test_record import COUNTS, ROWS, fitted, sample_logits
 from tests.calibration.simulation import CLASSES
@@ -39,7 +40,7 @@ def record() -> CalibrationRecord:
 
 
 def test_an_evaluation_contradicts_with_independent_rows_on_both_sides() -> None:
-    """Of 10,000 plants that say as much as 50, against 140 plants of 700 photos."""
+    """Photos that say as much as 50, against 140 plants of 700 photos."""
     record = fitted_plants(observations=PLANTS, fresh=True)
     point = record.point(PLAIN, record.setting("coverage", 0.9))
     assert point.guaranteed
@@ -47,7 +48,25 @@ def test_an_evaluation_contradicts_with_independent_rows_on_both_sides() -> None
     row = replace(point.row, hit_rows=50.0)
     for hit_rate, contradicted in ((0.74, False), (0.72, True)):
         result = Evaluated(point, replace(row, hit_rate=hit_rate), {})
-        assert (result.contradiction(10_000) is not None) == contradicted
+        assert (result.contradiction() is not None) == contradicted
+
+
+def test_plants_of_a_list_contradict_as_plants_not_as_photos() -> None:
+    """Of 22 plants with five photos each, taken as 110, four errors would be two."""
+    logits, labels = sample_logits()
+    alps = RegionList(name="alps", classes=(3, 5, 6, 7))
+    record = fitted(
+        {"linear": logits}, np.repeat(labels[::5], 5), observations=PLANTS, lists=(alps,),
+        ks=(2.5,), coverages=(0.9,), score_kind="softmax",
+    )  # fmt: skip
+    point = record.point(View(list="alps"), record.setting("average_k", 2.5, "mean"))
+    assert point.guaranteed
+    assert point.independent_rows == pytest.approx(point.rows / 5)
+    row = replace(point.row, size_rows=20.0)
+    error = row.size_deviation * np.sqrt(1 / 20 + 5 / point.rows)
+    for errors, contradicted in ((2.9, False), (3.1, True)):
+        result = Evaluated(point, replace(row, size=2.5 + errors * error), {})
+        assert (result.contradiction() is not None) == contradicted
 
 
 @pytest.mark.parametrize("images", [2, 3, 4, 5])
