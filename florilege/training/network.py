@@ -138,7 +138,8 @@ def _fit_to_run(
     loss_class = losses.loss_class(name)
     signature = inspect.signature(loss_class).parameters
     unset = signature.keys() - config.loss.keys()
-    facts = {"class_counts": list(class_counts), "rows": sum(class_counts)}
+    # mixup and CutMix mix a picture with one other
+    facts = {"class_counts": list(class_counts), "rows": sum(class_counts), "positives": 2}
     defaults: dict[str, Any] = {key: fact for key, fact in facts.items() if key in unset}
     notes = list[str]()
     for key in ("k", "average_k"):

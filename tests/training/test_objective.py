@@ -42,6 +42,13 @@ def test_defaults_of_a_loss_come_from_the_data() -> None:
     assert (online.class_counts, online.rows) == (None, 6)
 
 
+def test_a_loss_of_mixed_pictures_learns_that_a_target_has_two_classes() -> None:
+    for own, positives in (({}, 2), ({"positives": 3}, 3)):
+        options = {"k": 2, **own}
+        objective = small_objective("smooth_top_k", options, class_counts=[2, 2, 2], mixup=0.5)
+        assert objective.loss_fn.positives == positives
+
+
 def test_parameters_of_the_user_win_over_the_data() -> None:
     options = {"rows": 15, "average_k": 2}
     result = small_objective("role", options, class_counts=[3, 3, 3]).loss_fn
@@ -214,5 +221,5 @@ def test_every_loss_takes_mixtures_or_refuses_them(name: str) -> None:
     objective = small_objective(name, {}, class_counts=[2] * 8, mixup=1.0)
     logits = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
     outputs = (logits, -logits) if objective.head == "two_head" else logits / 9
-    targets = torch.full((4, 8), 1 / 8)
+    targets = torch.eye(8)[:4].roll(1, 0) / 4 + torch.eye(8)[:4] * 3 / 4
     assert torch.isfinite(objective(outputs, targets, ROWS))

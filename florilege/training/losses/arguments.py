@@ -127,7 +127,14 @@ _NUMBERS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     **dict.fromkeys(_AT_LEAST_0, ("finite and at least 0", lambda x: 0 <= x < math.inf)),
     **dict.fromkeys(_POSITIVE, ("finite and positive", lambda x: 0 < x < math.inf)),
 }
-_WHOLE: Final = {"classes": 1, "k": 1, "noise_samples": 1, "recent_batches": 0, "rows": 1}
+_WHOLE: Final = {
+    "classes": 1,
+    "k": 1,
+    "noise_samples": 1,
+    "positives": 1,
+    "recent_batches": 0,
+    "rows": 1,
+}
 
 
 def check_parameters(**parameters: Any) -> None:

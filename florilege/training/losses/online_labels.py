@@ -2,9 +2,8 @@
 
 import math
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch import distributed as dist
@@ -14,6 +13,7 @@ from florilege.training.losses.arguments import (
     BatchLabels,
     check_average_k,
     check_parameters,
+    on_host,
     whole,
     working,
 )
@@ -27,7 +27,6 @@ from florilege.training.losses.base import (
 )
 from florilege.training.losses.single_positive import expected_positive
 
-Value = TypeVar("Value")
 OBSERVED = math.log(0.995 / 0.005)  # an observed label starts as almost certain
 UNOBSERVED = math.log(0.6 / 0.4)  # the others start between 0.4 and 0.6
 
@@ -118,14 +117,15 @@ def _evaluate(
     # half of what a label and a row add to a mean: the loss is half of a sum of means
     _, counted_rows = totals.unbind()
     of_label, of_row = (0.5 / totals.clamp_min(torch.finfo(dtype).tiny)).unbind()
-    row_share = batch.counted * of_row
+    counted = batch.counted.unsqueeze(1)
+    row_share = counted * of_row  # (batch, 1)
     p, q = scores.sigmoid(), theta.sigmoid()
-    rows = torch.stack([_entropy(scores, q), _entropy(theta, p), p.sum(1), q.sum(1)])  # (4, batch)
-    sums = over_ranks((torch.where(batch.counted, rows, 0.0) * row_share).sum(1))
+    sizes = (p.sum(1, keepdim=True), q.sum(1, keepdim=True))
+    rows = torch.stack([_entropy(scores, q), _entropy(theta, p), *sizes])  # (4, batch, 1)
+    sums = over_ranks((torch.where(counted, rows, 0.0) * row_share).sum((1, 2)))
     agreement, half_size = sums.chunk(2)
     # both sides expect K positives; without a counted row the excess is 0
     half_excess = half_size - average_k / 2 * counted_rows.clamp_max(1)
-    row_share = row_share.unsqueeze(1)
     strength = 2 * reg_weight / classes
     of_score, of_estimate = (2 * strength * half_excess).unbind()
     apart = (p - q).mul_(row_share)
@@ -139,7 +139,7 @@ def _evaluate(
     else:
         index = batch.labels.unsqueeze(1)
         at_label = torch.stack([scores.gather(1, index), theta.gather(1, index)])  # (2, batch, 1)
-        log_p = F.logsigmoid(torch.where(batch.counted.unsqueeze(1), at_label, 0.0))
+        log_p = F.logsigmoid(torch.where(counted, at_label, 0.0))
         share = (shares * of_label).unsqueeze(1)
         likelihood = (log_p * share).sum()
         of_score, of_estimate = log_p.expm1_().mul_(share).unbind()
@@ -152,58 +152,73 @@ def _evaluate(
 
 
 def _entropy(scores: Tensor, taught: Tensor) -> Tensor:
-    """Binary cross-entropy to the probabilities ``taught``, summed by row."""
-    return softplus(scores).addcmul_(taught, scores, value=-1).sum(1)
+    """Binary cross-entropy to the probabilities ``taught``, summed by row, ``(batch, 1)``."""
+    return softplus(scores).addcmul_(taught, scores, value=-1).sum(1, keepdim=True)
 
 
 class _Observed(NamedTuple):
-    """The images of a batch and their observed labels, on the CPU, int64."""
+    """The images of a batch and their observed labels."""
 
-    images: np.ndarray  # position of each row in the training set, (batch,)
-    counted: np.ndarray  # rows of the batch that count, (counted,)
-    rows: np.ndarray  # row of each label, (pairs,)
-    classes: np.ndarray  # class of each label, (pairs,)
+    images: Tensor  # position of each row in the training set, int64 (batch,)
+    counted: Tensor  # which rows count, bool (batch,)
+    classes: Tensor  # of each label, int64 (batch, 1); of soft targets every class, (1, classes)
+    is_label: Tensor | None  # which of those a soft target observes, bool (batch, classes)
 
+    @classmethod
+    def of(cls, images: Tensor, batch: BatchLabels) -> Self:
+        """The labels of a batch of ``images``."""
+        labels, counted = batch
+        if labels.is_floating_point():
+            every_class = torch.arange(labels.shape[1], device=labels.device).unsqueeze(0)
+            return cls(images, counted, every_class, labels > 0)
+        return cls(images, counted, labels.unsqueeze(1), None)
 
-def _observe(images: np.ndarray, labels: Tensor, ignore_index: int) -> _Observed:
-    """Which classes are observed for which rows of a batch."""
-    values = labels.numpy(force=True)
-    if labels.is_floating_point():
-        return _Observed(images, np.arange(len(values)), *np.nonzero(values > 0))
-    (rows,) = np.nonzero(values != ignore_index)
-    return _Observed(images, rows, rows, values[rows])
+    def to(self, device: torch.device | str) -> Self:
+        """The same on another device."""
+        is_label = None if self.is_label is None else self.is_label.to(device)
+        images, counted, classes = (part.to(device) for part in self[:3])
+        return type(self)(images, counted, classes, is_label)
 
 
 class _Estimates:
-    """Logits of the estimated labels, ``(rows, classes)``, one row per training image.
+    """Logits of the estimated labels, one row per training image, on the device of the classifier.
 
     The observed label of a row is stored when the row is first updated; until then it is filled in
-    on reading.
+    on reading. A row beyond those of the images takes what is not to be stored: to pick the rows to
+    store would make the host wait for a GPU, which alone knows which they are.
     """
 
     def __init__(self, rows: int, classes: int) -> None:
-        start = torch.empty((rows, classes), dtype=torch.float32)
+        start = torch.empty((rows + 1, classes), dtype=torch.float32, device="cpu")
         generator = torch.Generator().manual_seed(0)
-        # NumPy looks rows up with less ado than torch's operators
-        self._logits = start.uniform_(-UNOBSERVED, UNOBSERVED, generator=generator).numpy()
-        self._is_observed = np.zeros(rows, dtype=bool)
+        self._table = start.uniform_(-UNOBSERVED, UNOBSERVED, generator=generator)
+        self._is_new = torch.ones((rows + 1, 1), dtype=torch.bool, device="cpu")
+        self._label_logit = torch.full((), OBSERVED, dtype=torch.float32, device="cpu")
+
+    def move(self, device: torch.device) -> None:
+        """Keep the estimates on ``device`` from now on."""
+        if self._table.device != device:
+            tensors = (self._table, self._is_new, self._label_logit)
+            self._table, self._is_new, self._label_logit = (x.to(device) for x in tensors)
 
     @property
     def logits(self) -> Tensor:
         """All estimates, float32 ``(rows, classes)``; to write into it is to change them."""
-        return torch.from_numpy(self._logits)
+        return self._table[:-1]
 
     @property
-    def is_observed(self) -> Tensor:
-        """Whether the label of each row is stored, bool ``(rows,)``, to be written into as well."""
-        return torch.from_numpy(self._is_observed)
+    def is_new(self) -> Tensor:
+        """Whether the label of a row is not stored yet, bool ``(rows,)``; it may be changed."""
+        return self._is_new[:-1, 0]
 
     def read(self, observed: _Observed) -> Tensor:
-        """The rows of a batch, ``(batch, classes)``."""
-        rows = self._logits[observed.images]
-        new = ~self._is_observed[observed.images[observed.rows]]
-        rows[observed.rows[new], observed.classes[new]] = OBSERVED
-        return torch.from_numpy(rows)
+        """The rows of a batch, ``(batch, classes)``; one that does not count shows any label."""
+        rows = self._table.index_select(0, observed.images)
+        is_new = self._is_new[observed.images]
+        if observed.is_label is not None:
+            return rows.masked_fill_(is_new & observed.is_label, OBSERVED)
+        at_label = torch.where(is_new, OBSERVED, rows.gather(1, observed.classes))
+        return rows.scatter_(1, observed.classes, at_label)
 
     def add(self, observed: _Observed, step: Tensor) -> None:
         """Add ``step``, ``(batch, classes)``; an image that appears twice takes both steps.
@@ -211,32 +226,42 @@ class _Estimates:
         Rows of ``step`` that are not finite, as when the classifier overflowed, are left out: the
         estimates would never recover.
         """
-        steps, images = step.numpy(), observed.images
-        finite = observed.counted[np.isfinite(steps.sum(1))[observed.counted]]
-        new = ~self._is_observed[images[observed.rows]]
-        self._logits[images[observed.rows[new]], observed.classes[new]] = OBSERVED
-        self._is_observed[images[finite]] = True
-        finite_steps = torch.from_numpy(steps[finite].astype(np.float32, copy=False))
-        self.logits.index_add_(0, torch.from_numpy(images[finite]), finite_steps)
+        spare = len(self._table) - 1
+        is_stored = observed.counted & step.sum(1).isfinite()
+        images = torch.where(is_stored, observed.images, spare)
+        is_new = self._is_new[images]
+        classes = observed.classes
+        if observed.is_label is not None:
+            is_new = is_new & observed.is_label
+        if observed.is_label is not None and on_host(is_new):  # a few of many
+            rows, classes = is_new.nonzero().unbind(1)
+            rows = images[rows]
+        else:
+            rows = torch.where(is_new, images.unsqueeze(1), spare)
+        self._table.index_put_((rows, classes), self._label_logit)
+        self._is_new.index_fill_(0, images, False)
+        self._table.index_add_(0, images, step.to(self._table.dtype))
 
 
-def _from_ranks(value: Value) -> list[Value]:
-    """The values of all processes, in the order of the ranks."""
-    received: list[Any] = [value] * ranks()
-    if ranks() > 1:
-        dist.all_gather_object(received, value)
-    return received
+def _from_ranks(observed: _Observed, step: Tensor) -> list[tuple[_Observed, Tensor]]:
+    """The labels and steps of all processes, in the order of the ranks."""
+    if ranks() == 1:
+        return [(observed, step)]
+    received: list[Any] = [None] * ranks()
+    dist.all_gather_object(received, (observed.to("cpu"), step.cpu()))
+    return [(theirs.to(step.device), of_theirs.to(step.device)) for theirs, of_theirs in received]
 
 
 class Role(Loss, function=role):
     """Module of :func:`florilege.training.losses.role`, with the estimates of all training images.
 
-    The estimates stay in the memory of the CPU regardless of ``.to()``; only the rows of a batch
-    are copied. The backward pass of a loss updates them, once: one step of
+    The estimates are on the device of the logits, so that no step waits for a GPU. The backward
+    pass of a loss updates them, once: one step of
     gradient descent on the second half, at their own rate. Rows whose step is not finite stay as
     they are; the others are updated even if a gradient scaler skips the step of the network.
     ``state_dict`` holds the estimates themselves, not a copy. Under ``torch.distributed`` every
-    rank holds those of all images, and the loss is that of the batch over all ranks.
+    rank holds those of all images, and the loss is that of the batch over all ranks; the ranks then
+    exchange their steps through the memory of the CPU.
 
     In ``eval`` mode nothing is updated and no ``row_index`` is needed: without one the value is
     the part of the loss that needs no estimate, that of ``expected_positive``.
@@ -285,17 +310,15 @@ class Role(Loss, function=role):
             loss = expected_positive(logits, labels, average_k=self.average_k, beta=beta, **options)
             return self.total(loss, labels)
         batch = BatchLabels.of(logits, labels, self.weight, self.ignore_index)
-        observed = _observe(self._locate(row_index, logits), labels, self.ignore_index)
-        if self.estimates is None:
-            self.estimates = self._allocate(logits.shape[1])
+        observed = _Observed.of(self._locate(row_index, logits), batch)
         scores = working(logits)
-        theta = self.estimates.read(observed).to(scores)
+        theta = self._estimates_for(logits).read(observed).to(scores)
         result = _evaluate(scores, theta, batch, self.weight, self.average_k, self.reg_weight)
         loss = with_gradients(result.value, (scores, result.of_scores), factor=ranks())
         if loss.requires_grad and self.training:
             # along each image's own gradient
             step = result.of_theta.mul_(-self.theta_lr * result.rows)
-            update = partial(self._update, _from_ranks((observed, step.cpu())))
+            update = partial(self._update, _from_ranks(observed, step))
             loss.register_hook(update)  # type: ignore[no-untyped-call]  # torch's own
         return self.total(loss, labels)
 
@@ -304,31 +327,37 @@ class Role(Loss, function=role):
         while steps and self.estimates is not None:
             self.estimates.add(*steps.pop(0))
 
-    def _locate(self, row_index: Tensor, logits: Tensor) -> np.ndarray:
-        """The positions on the CPU, all inside the training set."""
+    def _locate(self, row_index: Tensor, logits: Tensor) -> Tensor:
+        """The positions on the device of the logits; on the CPU all inside the training set."""
         if row_index.dtype != torch.int64 or row_index.shape != logits.shape[:1]:
             raise ValueError(
                 f"row_index must be int64 of shape ({logits.shape[0]},), "
                 f"got {row_index.dtype} {tuple(row_index.shape)}"
             )
-        images: np.ndarray = row_index.numpy(force=True)
-        if len(images) and not 0 <= images.min() <= images.max() < self.rows:
+        if on_host(row_index) and not row_index.clamp(0, self.rows - 1).equal(row_index):
             raise ValueError(
-                f"row_index must be in [0, {self.rows - 1}], got {images.min()} to {images.max()}"
+                f"row_index must be in [0, {self.rows - 1}], "
+                f"got {int(row_index.min())} to {int(row_index.max())}"
             )
         if self.classes is not None and logits.shape[1] != self.classes:
             raise ValueError(f"logits must have {self.classes} classes, got {logits.shape[1]}")
-        return images
+        return row_index.to(logits.device, non_blocking=True)
+
+    def _estimates_for(self, logits: Tensor) -> _Estimates:
+        """The estimates, on the device of the logits."""
+        with torch.inference_mode(False):  # tensors made in that mode cannot be written later
+            self.estimates = self.estimates or self._allocate(logits.shape[1])
+            self.estimates.move(logits.device)
+        return self.estimates
 
     def _allocate(self, classes: int) -> _Estimates:
         self.classes = classes
-        with torch.inference_mode(False):  # tensors made in that mode cannot be written later
-            return _Estimates(self.rows, classes)
+        return _Estimates(self.rows, classes)
 
     def get_extra_state(self) -> dict[str, Tensor]:
         if self.estimates is None:
             return {}
-        return {"logits": self.estimates.logits, "seen": self.estimates.is_observed}
+        return {"logits": self.estimates.logits, "seen": ~self.estimates.is_new}
 
     def set_extra_state(self, state: dict[str, Tensor]) -> None:
         """Restore the estimates; a ``ValueError`` if they are for other images or classes."""
@@ -342,4 +371,4 @@ class Role(Loss, function=role):
             )
         self.estimates = self.estimates or self._allocate(classes)
         self.estimates.logits.copy_(state["logits"])
-        self.estimates.is_observed.copy_(state["seen"])
+        self.estimates.is_new.copy_(~state["seen"])

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from florilege.training.losses.arguments import checked, on_host
+from florilege.training.losses.arguments import check_parameters, checked, on_host
 from florilege.training.losses.base import softplus, with_gradients
 
 BLOCK_BYTES = 1 << 23  # blocks of rows stay in the cache that the cores of a machine share
@@ -40,7 +40,13 @@ _LABEL_FACTOR = 1e20
 
 
 def smooth_top_k(
-    logits: Tensor, labels: Tensor, *, k: int = 5, tau: float = 1.0, margin: float = 1.0
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    k: int = 5,
+    tau: float = 1.0,
+    margin: float = 1.0,
+    positives: int | None = None,
 ) -> Tensor:
     r"""Smooth top-k loss: the top-k hinge with both maxima softened at temperature tau.
 
@@ -65,6 +71,8 @@ def smooth_top_k(
             holds up to 5 times the logits for k = 5, 36 times for large k.
         tau: Temperature, positive. [B] uses 1.0 on CIFAR-100 and 0.1 on ImageNet.
         margin: :math:`\alpha`, at least 0; k = 1, tau = 1, margin = 0 is cross-entropy.
+        positives: The most positive targets of a row, 2 for mixup. None counts them in each batch,
+            which makes the host wait for a GPU. There a row with more gives NaN.
 
     References:
         [B] eq. 9 and 10. Eq. 8, not [N] eq. 4, is the limit tau to 0: scores divided by k, the
@@ -80,8 +88,11 @@ def smooth_top_k(
     scores, labels = checked(logits, labels, k=k, tau=tau, margin=margin)
     if k > LARGEST_K:
         raise ValueError(f"k must be at most {LARGEST_K} here, got {k}; noised_top_k takes any k")
-    evaluate = _mixture if labels.is_floating_point() else _values_and_gradients
-    values, gradient = evaluate(scores, labels, k, tau, margin)
+    if labels.is_floating_point():
+        check_parameters(positives=1 if positives is None else positives)
+        values, gradient = _mixture(scores, labels, positives, k, tau, margin)
+    else:
+        values, gradient = _values_and_gradients(scores, labels, k, tau, margin)
     return with_gradients(values, (scores, gradient))
 
 
@@ -106,17 +117,33 @@ def _rows_at_once(scores: Tensor, k: int) -> int:
 
 @torch.no_grad()
 def _mixture(
-    scores: Tensor, targets: Tensor, k: int, tau: float, margin: float
+    scores: Tensor, targets: Tensor, positives: int | None, k: int, tau: float, margin: float
 ) -> tuple[Tensor, Tensor]:
     """``sum_c t_c loss(., c)`` over the positive targets, a bounded number at a time."""
     values, gradient = torch.zeros_like(scores[:, 0]), torch.zeros_like(scores)
-    for pairs in torch.split((targets != 0).nonzero(), MIXTURE_ROWS):
-        rows, labels = pairs.unbind(1)
+    if positives is None or on_host(targets):
+        pairs = (targets != 0).nonzero()
+    else:  # as many of each row, some with a target of 0
+        columns = targets.abs().topk(min(positives, targets.shape[1])).indices
+        rows = torch.arange(len(targets), device=targets.device).unsqueeze(1)
+        pairs = torch.stack([rows.expand_as(columns), columns], dim=2).flatten(0, 1)
+    for block in torch.split(pairs, MIXTURE_ROWS):
+        rows, labels = block.unbind(1)
         share = targets[rows, labels].to(scores.dtype)
         value, slope = _values_and_gradients(scores[rows], labels, k, tau, margin)
-        values.index_add_(0, rows, share * value)
+        values.index_add_(0, rows, share * value.where(share != 0, 0.0))
         gradient.index_add_(0, rows, slope.mul_(share.unsqueeze(1)))
+    if positives is not None:
+        _check_positives(targets, positives, values)
     return values, gradient
+
+
+def _check_positives(targets: Tensor, most: int, values: Tensor) -> None:
+    """Refuse rows with more than ``most`` positive targets; NaN takes the place of their values."""
+    counts = (targets != 0).sum(1)
+    if on_host(counts) and bool((counts > most).any()):
+        raise ValueError(f"positives is {most}, but a row has {int(counts.max())} positive targets")
+    values.masked_fill_(counts > most, torch.nan)
 
 
 def _expand(

@@ -286,7 +286,9 @@ def _read_entries(
 ) -> _LabelledEntries:
     """Find the labelled entries of this rank and count those of all ranks.
 
-    On a GPU this waits for the device if targets are soft or there are several ranks.
+    Of soft targets a CPU lists the positive entries; elsewhere, where reading their number would
+    stall the device, a mask marks them among all. On a GPU this waits for the device if there are
+    several ranks.
     """
     label_batch, dtype = BatchLabels.of(logits, labels, weight, ignore_index), working(logits).dtype
     labels, rows_counted = label_batch
@@ -295,8 +297,10 @@ def _read_entries(
     divisor = shares.sum(dtype=dtype)
     if labels.is_floating_point():
         weighted = (labels if weight is None else labels * weight.to(labels)).clamp_min(0).to(dtype)
-        entries = (labels.flatten() > 0).nonzero().flatten()
-        is_counted = torch.ones_like(entries, dtype=torch.bool)
+        is_label = labels.flatten() > 0
+        every = torch.arange(labels.numel(), device=labels.device)
+        entries = is_label.nonzero().flatten() if on_host(labels) else every
+        is_counted = is_label[entries]
         row_shares, shares = weighted.sum(1), weighted.flatten()[entries]
         unlabelled = rows * classes - is_counted.sum()
     else:
@@ -360,7 +364,10 @@ def _keys(log_p: Tensor, entries: _LabelledEntries) -> Tensor:
     """What ranks the candidates, flat; a masked class stays above the ``-inf`` of labels."""
     keys = log_p.clamp_min(torch.finfo(log_p.dtype).min)
     torch.minimum(keys, entries.ceiling, out=keys)
-    return keys.view(-1).index_fill_(0, entries.entries, -torch.inf)
+    flat = keys.view(-1)
+    if len(entries.entries) == len(flat):  # every entry is listed, labelled or not
+        return flat.masked_fill_(entries.counted, -torch.inf)
+    return flat.index_fill_(0, entries.entries, -torch.inf)
 
 
 def _log_likelihood(log_p: Tensor, entries: _LabelledEntries) -> tuple[Tensor, Tensor]:

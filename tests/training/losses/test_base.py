@@ -96,7 +96,7 @@ def test_coupled_losses_with_every_combination_of_options_are_their_oracle(key: 
             )
         else:
             loss.estimates.logits.copy_(examples.scores(seed=7))
-            loss.estimates.is_observed.fill_(True)
+            loss.estimates.is_new.fill_(False)
             theta = loss.estimates.logits.double().tolist()
             value = loss(examples.scores(), labels, torch.arange(8))
             expected = oracles.role(

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from florilege.training.losses import Role, expected_positive, role
+from florilege.training.losses.arguments import BatchLabels
 from florilege.training.losses.online_labels import (
     OBSERVED,
     UNOBSERVED,
     _Estimates,
-    _observe,
     _Observed,
 )
 from tests.training.losses import oracles
@@ -36,7 +36,7 @@ def stored(loss: Role) -> Tensor:
 
 def seen(loss: Role) -> list[int]:
     assert loss.estimates is not None
-    return loss.estimates.is_observed.nonzero().flatten().tolist()
+    return (~loss.estimates.is_new).nonzero().flatten().tolist()
 
 
 @given(batches())
@@ -139,7 +139,7 @@ def test_the_step_is_that_of_each_image_alone_whatever_the_scale_of_the_loss(
 def test_the_module_has_the_value_and_slope_of_the_function() -> None:
     loss = Role(rows=ROWS, classes=CLASSES, average_k=2)
     assert loss.estimates is not None
-    loss.estimates.is_observed.fill_(True)
+    loss.estimates.is_new.fill_(False)
     theta = stored(loss)[INDEX].double()
     ours, theirs = logits().requires_grad_(), logits().requires_grad_()
     value = loss(ours, LABELS, INDEX)
@@ -162,7 +162,8 @@ def test_an_image_that_comes_twice_takes_both_steps() -> None:
 
 
 def _pairs() -> _Observed:
-    return _observe(INDEX[:1].numpy(), LABELS[:1], -100)
+    scores = torch.zeros(1, CLASSES)
+    return _Observed.of(INDEX[:1], BatchLabels.of(scores, LABELS[:1], None, -100))
 
 
 def test_ignored_rows_keep_their_estimates() -> None:

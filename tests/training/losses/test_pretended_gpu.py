@@ -1,25 +1,30 @@
 """No loss and no head mixes devices or waits for a GPU, seen without one.
 
 Torch computes shapes and devices of tensors on a GPU that is not there. Reading a value of such a
-tensor, which on a real GPU would wait for it, is an error, as is adding one on the CPU.
+tensor, which on a real GPU would wait for it, is an error, as is adding one on the CPU. What is
+computed in another way where nothing may be read gives the same values.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch.nn import functional as F
 
 from florilege.models.backbones import build
-from florilege.training.losses import LOSSES
-from tests.training.losses.examples import CLASSES, PARAMETERS
+from florilege.training.losses import LOSSES, smooth_hinge, smooth_top_k
+from tests.training.losses.examples import CLASSES, PARAMETERS, WEIGHT
 
 ON_GPU = "cuda"
 
 
 @pytest.fixture
 def mode() -> Iterator[FakeTensorMode]:
+    for tables in (smooth_hinge._kept_tilt, smooth_hinge._kept_circle):
+        tables.cache_clear()  # of another pretended GPU
     with torch.random.fork_rng(devices=[]):
         yield FakeTensorMode()
 
@@ -36,17 +41,69 @@ def _moved(module: nn.Module, mode: FakeTensorMode) -> nn.Module:
     return module
 
 
-# `role` keeps its estimates on the CPU, by rows that it gets there.
-@pytest.mark.parametrize("key", sorted(LOSSES.keys() - {"role"}))
-def test_a_loss_stays_on_the_device_and_reads_nothing(key: str, mode: FakeTensorMode) -> None:
-    loss = _moved(LOSSES[key](**PARAMETERS[key]), mode)
+def _inputs(key: str, *, soft: bool, device: str) -> tuple[Tensor, ...]:
+    """Logits of the heads, labels or mixtures of two, and positions."""
+    logits = torch.randn(8, CLASSES, device=device).requires_grad_()
+    labels, others = (torch.randint(CLASSES, (8,), device=device) for _ in range(2))
+    targets = (F.one_hot(of, CLASSES) for of in (labels, others))
+    mixture = sum((target * share for target, share in zip(targets, (0.7, 0.3), strict=True)), 0.0)
+    heads = (logits, logits / 2) if key == "two_head_average_k" else (logits,)
+    rows = (torch.arange(8, device=device),) if key == "role" else ()
+    return (*heads, mixture if soft else labels, *rows)
+
+
+def _loss(key: str, **parameters: Any) -> nn.Module:
+    """The loss for soft targets of two classes; `role` learns its device from the logits."""
+    parameters = {**PARAMETERS[key], **parameters}
+    if key == "smooth_top_k":
+        parameters["positives"] = 2
+    parameters.pop("classes", None)
+    return LOSSES[key](**parameters)
+
+
+EVERY_KIND = [(key, soft) for key in sorted(LOSSES) for soft in (False, True)]
+
+
+@pytest.mark.parametrize(("key", "soft"), EVERY_KIND)
+def test_a_loss_stays_on_the_device_and_reads_nothing(
+    key: str, soft: bool, mode: FakeTensorMode
+) -> None:
+    loss = _moved(_loss(key), mode)
     with mode:
-        logits = torch.randn(8, CLASSES, requires_grad=True, device=ON_GPU)
-        labels = torch.randint(CLASSES, (8,), device=ON_GPU)
-        outputs = (logits, logits / 2) if key == "two_head_average_k" else (logits,)
-        value = loss(*outputs, labels)
+        inputs = _inputs(key, soft=soft, device=ON_GPU)
+        value = loss(*inputs)
+        for update in (value._backward_hooks or {}).values():  # no backward pass without a GPU
+            update(value)
     assert value.device.type == "cuda"
     assert value.requires_grad
+
+
+@pytest.mark.parametrize(("key", "soft"), EVERY_KIND)
+def test_a_loss_has_the_same_values_where_nothing_may_be_read(
+    key: str, soft: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = []
+    for blind in (False, True):
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda blind=blind: blind)
+        loss = _loss(key, weight=WEIGHT)
+        torch.manual_seed(0)
+        inputs = _inputs(key, soft=soft, device="cpu")
+        for _ in range(2):  # the second sees what the first has left
+            value = loss(*inputs)
+            value.sum().backward(inputs=inputs[:1], retain_graph=True)
+        results.append((value.detach(), inputs[0].grad))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-6, atol=1e-7)
+
+
+def test_more_positive_targets_than_announced_are_refused_or_nan_where_nothing_may_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    targets = torch.tensor([[0.5, 0.3, 0.2, 0.0], [0.6, 0.4, 0.0, 0.0]])
+    with pytest.raises(ValueError, match="positives is 2, but a row has 3 positive targets"):
+        smooth_top_k(torch.zeros(2, 4), targets, k=2, positives=2)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    values = smooth_top_k(torch.zeros(2, 4), targets, k=2, positives=2)
+    assert values.isnan().tolist() == [True, False]
 
 
 @pytest.mark.parametrize("head", ["linear", "cosine", "two_head"])
