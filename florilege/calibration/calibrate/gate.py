@@ -64,7 +64,7 @@ class Gate(BaseModel):
             UsageError: The file cannot be read, is not YAML, or is not a gate.
         """
         try:
-            content = yaml.safe_load(Path(path).read_text())
+            content = yaml.safe_load(Path(path).read_text("utf-8"))
             return cls(**({} if content is None else content))
         except ValidationError as error:
             raise UsageError(f"gate file {path}: {complaint(error, cls)}") from error

@@ -1,5 +1,6 @@
 """The signature of a graph: the format of its input, and the output to serve."""
 
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ class Description(BaseModel):
         if path is None:
             return cls()
         try:
-            return Description.model_validate_json(path.read_bytes())
+            return Description.model_validate_json(path.read_bytes().removeprefix(BOM_UTF8))
         except OSError as error:
             raise UsageError(f"--preprocess {path} cannot be read: {error.strerror}") from error
         except ValidationError as error:

@@ -98,7 +98,7 @@ class ApiKeys:
 
 def _read(path: Path) -> Mapping[str, _ApiKey]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UsageError(f"--keys-file {path} cannot be read: {reason}") from error

@@ -68,14 +68,20 @@ class Connection(H11Protocol):
             self._stalled.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Read on. uvicorn stops waiting at the first byte, here at the end of a request's head."""
+        """Read on. uvicorn stops waiting at the first byte, here at the end of a request's head.
+
+        So the rest of a body that nobody needed for the answer has as long to come.
+        """
         if self.is_refused:
             return
         waiting, self.timeout_keep_alive_task = self.timeout_keep_alive_task, None
         super().data_received(data)
-        if waiting is not None and self.conn.their_state is h11.IDLE:
+        if waiting is None:
+            return
+        is_answered = self.cycle is None or self.cycle.response_complete
+        if is_answered and self.timeout_keep_alive_task is None:
             self.timeout_keep_alive_task = waiting
-        elif waiting is not None:
+        else:
             waiting.cancel()
 
     def shutdown(self) -> None:

@@ -113,7 +113,8 @@ def test_the_papers_say_mean_and_std_for_red_first_and_values_up_to_one(tmp_path
 
 def _read(folder: Path, content: Any) -> Description:
     path = folder / "preprocess.json"
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    text = content if isinstance(content, str) else json.dumps(content)
+    path.write_text(text, "utf-8-sig")  # editors of Windows begin a file with a mark
     return Description.read(path)
 
 
@@ -139,7 +140,7 @@ def test_every_key_of_a_file_is_read_and_none_where_no_file_is_named(tmp_path: P
         ({"resize": 256}, "got 256; use crop for a resize before the crop: 224 of 256 pixels"),
         ({"mean": [1, 2]}, "mean"),
         ({"std": [1, 0, 1]}, "std must be a list of 3 numbers > 0, or null, got 0"),
-        ({"crop": 1.5}, "crop must be a number in (0, 1], got 1.5"),
+        ({"crop": 1.5}, "crop must be a number in [0.01, 1], got 1.5"),
         ({"size": 0}, "size"),
         ("[]", "the file must hold settings by name, got []"),
         ("{", "JSON"),

@@ -31,10 +31,11 @@ def bearer(key: str) -> dict[str, str]:
 def keys_file(tmp_path: Path) -> Path:
     path = tmp_path / "keys"
     path.write_text(
-        "# who may ask\n\n"
-        + line("garden", "sésame")
+        line("garden", "sésame")
         + line("busy", "k2", "2/hour  # a burst")
-        + line("quiet", "k9")
+        + "# who may ask\n\n"
+        + line("quiet", "k9"),
+        "utf-8-sig",  # editors of Windows begin a file with a mark
     )
     return path
 

@@ -442,6 +442,27 @@ def test_a_connection_without_a_whole_head_is_closed_in_time(
         assert answer(sender)[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("length", "part"),
+    [
+        (b"Content-Length: 9\r\n", b"a"),
+        (b"Content-Length: 0\r\nX: y", b""),
+        (CHUNKED[:-2], b"1\r\na\r\n"),
+        (CHUNKED[:-2], b"0\r\nX: y\r\n"),
+    ],
+    ids=["length", "none", "chunks", "trailer"],
+)
+def test_a_body_that_goes_on_after_its_answer_has_as_long_as_a_head(
+    running: Running, monkeypatch: pytest.MonkeyPatch, length: bytes, part: bytes
+) -> None:
+    monkeypatch.setattr(running.server.config, "timeout_keep_alive", 0.4)
+    for request in (GET, GET.replace(b"/livez", b"/nowhere")):
+        with opened(running, request + length.rstrip() + b"\r\n\r\n") as sock:
+            assert answer(sock)[0] in (200, 404)
+            sock.sendall(part)
+            assert sock.recv(1) == b""
+
+
 def test_clients_that_vanish_in_the_middle_of_an_upload_leave_nothing_behind(
     running: Running, connection: HTTPConnection
 ) -> None:

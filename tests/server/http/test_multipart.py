@@ -79,8 +79,13 @@ def test_wrong_and_further_fields_are_named() -> None:
         (b"", TYPE),
         (form(("images", b"abc")).replace(b'name="images"; ', b""), TYPE),
         (form(("images", b"abc")), "multipart/form-data; boundary=" + "x" * 500),
+        (form(("images", b"abc")).replace(b"\r\n", b"\r\n" + b"a:b\r\n" * 1000, 1), TYPE),
+        (form(("images", b"abc")).replace(b"\r\n", b"\r\na:" + b"b" * 9000 + b"\r\n", 1), TYPE),
     ],
-    ids=["no-boundary", "cut-at-end", "cut-in-header", "other", "empty", "unnamed", "long"],
+    ids=[
+        *("no-boundary", "cut-at-end", "cut-in-header", "other", "empty", "unnamed", "long"),
+        *("many-headers", "long-header"),
+    ],
 )
 def test_a_damaged_form_is_malformed(body: bytes, content_type: str) -> None:
     with raises_problem(Code.MALFORMED_REQUEST):
