@@ -37,7 +37,7 @@ _TO_CONTINUE = "stopped; repeat the command to continue\n"
 _UNCHANGED = "stopped; nothing was changed\n"
 VERBS = {
     "fit": Command(
-        module="florilege.fit.cli",
+        module="florilege.command_line.fit_cli",
         about="Photos to a calibrated bundle in one command: all steps below.",
         if_stopped=_TO_CONTINUE,
     ),
@@ -90,7 +90,7 @@ VERBS = {
         if_stopped=_UNCHANGED,
     ),
     "demo": Command(
-        module="florilege.fit.demo",
+        module="florilege.command_line.demo",
         about="Train, calibrate and serve a small model on the built-in flora, or on photos of "
         "flowers.",
         if_stopped=_TO_CONTINUE,

@@ -26,9 +26,8 @@ from benchmarks.sets.decays import Labels, measured, solve
 from benchmarks.sets.head_methods import Bench, joined
 from florilege.calibration.rules.label_doubt import label_doubt
 from florilege.data.options import TrainingOptions, with_options
-from florilege.data.pool import pool_of
 from florilege.data.records import Listing, assemble
-from florilege.data.sources import list_source
+from florilege.data.sources import list_source, pool_of
 from florilege.label_review.photo_order import Review, ReviewedModel
 
 PARTS = 5

@@ -15,7 +15,7 @@ from pathlib import Path
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.errors import GateFailed
 from florilege.models.runtime import OPENVINO, silence_telemetry
-from florilege.server.doctor import RUNTIMES, time_runtimes
+from florilege.server.cli import RUNTIMES, time_runtimes
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from PIL import Image
 
 from florilege.calibration.record.record_file import read_record
 from florilege.models.bundle import CALIBRATION, REFERENCE, open_bundle
-from florilege.processes.connections import bind
+from florilege.server.process import bind
 
 MIB = 2**20
 SIDE = 32

@@ -1,1 +1,1 @@
-"""What the command line says, and the verbs that several packages share."""
+"""What the command line says, and the verbs that combine several packages."""

@@ -11,11 +11,15 @@ from rich.markup import escape
 from rich.text import Text
 
 from florilege.data.checks import Finding, Report, check
-from florilege.data.feedback_import import import_feedback
+from florilege.data.manifests import (
+    import_feedback,
+    mend_source,
+    split_source,
+    unknown_observations,
+)
 from florilege.data.options import is_flora
 from florilege.data.records import SPLITS, split_name
 from florilege.data.sources import own_pictures
-from florilege.data.splits import mend_source, split_source, unknown_observations
 from florilege.errors import DataError, UsageError, count_of
 from florilege.tables import Table, write_table, written_table
 from florilege.terminal import (

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 from urllib.request import Request, urlopen
 
-from florilege.data.splits import draw_splits
+from florilege.data.manifests import draw_splits
 from florilege.errors import DataError
 from florilege.tables import write_table
 from florilege.terminal import progress

@@ -9,9 +9,8 @@ import typer
 from florilege.data.cli import app as data_app
 from florilege.data.corrections import answers_about
 from florilege.data.options import add_options, without_option
-from florilege.data.pool import pool_of
 from florilege.data.records import SPLITS, split_name
-from florilege.data.sources import open_dataset
+from florilege.data.sources import open_dataset, pool_of
 from florilege.errors import UsageError, count_of
 from florilege.files import write_atomic
 from florilege.tables import SUFFIXES, write_table, written_file

@@ -18,8 +18,8 @@ from florilege.calibration.sets import Ints, Singles
 from florilege.calibration.view import PLAIN
 from florilege.data.corrections import RANDOM
 from florilege.data.options import fraction
-from florilege.data.pool import Pool
 from florilege.data.records import Dataset
+from florilege.data.sources import Pool
 from florilege.errors import BundleError, DataError, UsageError, first
 from florilege.label_review.review_page import ReviewPage, Summary, Verdict
 from florilege.models.bundle import Bundle, open_bundle

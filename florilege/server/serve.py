@@ -22,14 +22,13 @@ from starlette.datastructures import State
 from florilege.errors import BundleError, DataError, FlorilegeError
 from florilege.models.bundle import MANIFEST, BundleFolder
 from florilege.models.regions import list_files
-from florilege.processes.connections import address_of, listen
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.bounds import PixelBudget
 from florilege.server.engine import Engine, warm_up
 from florilege.server.http.api_keys import ApiKeys
 from florilege.server.http.cached_responses import BundleInfo
 from florilege.server.http.connection import Connection
-from florilege.server.process import ignore_hangups
+from florilege.server.process import address_of, ignore_hangups, listen
 from florilege.server.settings import Settings
 
 log = logging.getLogger("florilege.server")

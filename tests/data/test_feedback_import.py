@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from florilege.data.cli import app
-from florilege.data.feedback_import import import_feedback
+from florilege.data.manifests import import_feedback
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError, UsageError
 from florilege.feedback_store import FILE, NOT_AN_ORGANISM, NOT_LISTED, FeedbackStore

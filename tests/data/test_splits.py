@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from florilege.data.manifests import _keep_groups_together, draw_splits, mend_source, split_source
 from florilege.data.options import shuffled
 from florilege.data.sources import list_source, open_dataset
-from florilege.data.splits import _keep_groups_together, draw_splits, mend_source, split_source
 from florilege.errors import DataError
 from florilege.plugins.papers.plantnet_300k import METADATA, NAMES
 from florilege.tables import write_table

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from florilege.processes.connections import bind
 from florilege.server.app import create_app
+from florilege.server.process import bind
 from florilege.server.serve import GracefulServer
 from florilege.server.settings import Settings
 

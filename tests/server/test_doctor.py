@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from florilege.server.cli import app
-from florilege.server.doctor import examine
+from florilege.server.cli import _examine, app
 from tests.server.server_process import ROOT
 
 
@@ -37,14 +36,14 @@ def test_doctor_prints_one_json_object_and_the_same_for_people() -> None:
 def test_the_next_command_is_one_that_works_here(
     torch: str | None, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florilege.server.doctor.examine", lambda: examine() | {"torch": torch})
+    monkeypatch.setattr("florilege.server.cli._examine", lambda: _examine() | {"torch": torch})
     assert CliRunner().invoke(app, ["doctor"]).stderr == f"next: florilege {command}\n"
 
 
 def test_doctor_imports_no_torch_and_the_verbs_beside_serve_no_fastapi() -> None:
     program = (
         "import sys; from florilege.server import cli; "
-        "from florilege.server import doctor; doctor.examine(); cli.app.registered_commands; "
+        "cli._examine(); cli.app.registered_commands; "
         "sys.exit(bool({'torch', 'fastapi'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
@@ -57,4 +56,4 @@ def test_doctor_works_in_a_folder_that_was_deleted(
     missing.mkdir()
     monkeypatch.chdir(missing)
     missing.rmdir()
-    assert examine()["free_disk_bytes"] > 0
+    assert _examine()["free_disk_bytes"] > 0

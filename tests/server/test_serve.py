@@ -20,8 +20,8 @@ import pytest
 from florilege.calibration.record.record_file import read_record
 from florilege.errors import BundleError, UsageError
 from florilege.models.bundle import open_bundle, replace_files
-from florilege.processes.connections import bind
 from florilege.server.app import create_app
+from florilege.server.process import bind
 from florilege.server.serve import GracefulServer
 from florilege.server.settings import Settings
 from tests.server import garden

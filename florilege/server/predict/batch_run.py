@@ -29,7 +29,7 @@ from florilege.server.predict.resumable_output import (
     Convert,
     Options,
     ResumableOutput,
-    Tally,
+    RunCounts,
     WriteRows,
     features_file,
 )
@@ -72,7 +72,7 @@ def predict_batch(
     """
     _check_possible(pipeline, query, batch)
     with ExitStack() as stack:
-        output, tally, convert = None, Tally(), _converter(batch, observations)
+        output, tally, convert = None, RunCounts(), _converter(batch, observations)
         if batch.output is not None and batch.form != "table":
             options = _options(pipeline, observations, query, batch)
             output = ResumableOutput(batch.output, options, convert)
@@ -173,7 +173,7 @@ def _begun(output: ResumableOutput, *, resume: bool) -> Iterator[None]:
 
 
 def _lines(
-    predictions: Iterable[Prediction], write_rows: WriteRows | None, tally: Tally
+    predictions: Iterable[Prediction], write_rows: WriteRows | None, tally: RunCounts
 ) -> Iterator[Line]:
     """The lines to write. Prints failures and new warnings, writes features, counts everything.
 
@@ -212,7 +212,7 @@ def _print(
 
 
 def _print_summary(
-    tally: Tally, observations: Sequence[Observation], batch: BatchSettings, *, resumed: bool
+    tally: RunCounts, observations: Sequence[Observation], batch: BatchSettings, *, resumed: bool
 ) -> None:
     photos = count_photos(observations)
     total, failed = f"{photos:,} photos", f"{tally.failed:,} failed"

@@ -37,7 +37,7 @@ WriteRows = Callable[[NDArray[np.float32]], None]  # of the next observation, (p
 
 
 @dataclass
-class Tally:
+class RunCounts:
     """Counts of the observations so far."""
 
     finished: int = 0
@@ -66,7 +66,7 @@ class ResumableOutput:
     def __init__(self, output: Path, options: Options, convert: Convert | None = None) -> None:
         self.output, self.options, self._convert = output, options, convert
         self.part, self.run = (output.with_name(f"{output.name}.{end}") for end in ("part", "run"))
-        self.tally = Tally()
+        self.tally = RunCounts()
         self.complete = False  # whether the output exists
         self._lines: BinaryIO | None = None  # of the part
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
@@ -91,7 +91,7 @@ class ResumableOutput:
         fresh = not resume or self._before is None
         if fresh:
             self._check_replaceable(resume=resume)
-            self.tally, size = Tally(), 0
+            self.tally, size = RunCounts(), 0
         else:
             self._check_options()
             if not self.part.exists():
@@ -134,14 +134,14 @@ class ResumableOutput:
             self.run.unlink(missing_ok=True)
         self._journal.close()
 
-    def _read_journal(self) -> tuple[Options | None, Tally | None]:
+    def _read_journal(self) -> tuple[Options | None, RunCounts | None]:
         """The options of the last run, None without one, and its totals, None until it ends."""
         lines = self._journal.readall().splitlines(keepends=True)
         lines = [line for line in lines if line.endswith(b"\n")]  # drops an incomplete line
         try:
             options, totals = [*map(json.loads, lines), None, None][:2]
             before = None if options is None else dict(options)
-            counts = None if totals is None else Tally(**totals)
+            counts = None if totals is None else RunCounts(**totals)
         except (ValueError, TypeError) as error:
             raise UsageError(
                 f"{self.run} is not the journal of a run: move it away, or name another output"
@@ -210,7 +210,7 @@ def features_file(
     output: Path,
     observations: Sequence[Observation],
     dimensions: int,
-    tally: Tally,
+    tally: RunCounts,
     *,
     resumable: bool,
 ) -> Iterator[WriteRows]:

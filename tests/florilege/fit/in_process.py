@@ -6,8 +6,8 @@ from collections.abc import Container
 import pytest
 
 from florilege import cli
+from florilege.command_line import fit_cli
 from florilege.errors import FlorilegeError
-from florilege.fit import cli as fit_cli
 from florilege.run_bundle import Words, run_step
 from florilege.terminal import STEP
 from tests.commands import call

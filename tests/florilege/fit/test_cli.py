@@ -6,8 +6,8 @@ import pytest
 
 from florilege import cli
 from florilege.calibration.record.record_file import read_record
+from florilege.command_line import fit_cli
 from florilege.errors import BundleError
-from florilege.fit import cli as fit_cli
 from florilege.models.bundle import open_bundle
 from florilege.run_bundle import Words, bundle_folder
 from tests.commands import call

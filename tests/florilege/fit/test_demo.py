@@ -5,10 +5,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from florilege import cli
-from florilege.fit import cli as fit_cli
+from florilege.command_line import fit_cli
 from florilege.models.bundle import open_bundle
-from florilege.processes.connections import bind
 from florilege.run_bundle import Words
+from florilege.server.process import bind
 from tests.florilege.fit.in_process import Steps
 from tests.florilege.flower_host import FlowerHost, flower_host
 from tests.models.imported.graphs import timm_folder

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from florilege.command_line import fit_cli
+from florilege.command_line.fit_cli import FitPlan, _training_words
 from florilege.errors import BundleError, UsageError
-from florilege.fit import cli as fit_cli
-from florilege.fit.cli import FitPlan, _training_words
 from florilege.run_bundle import Words
 
 FROZEN = "--backbone timm:tf_efficientnet_lite0 --freeze backbone --skip-doubtful"

@@ -14,14 +14,14 @@ import pytest
 import yaml
 
 from florilege.models.bundle import open_bundle
-from florilege.plugins.hub.hub import local_bundle
+from florilege.plugins.hub import local_bundle
 from tests.plugins.hub.hub_host import Hub
 from tests.server import garden
 
 ERRORS = """
 import sys
 from florilege.errors import FlorilegeError
-from florilege.plugins.hub.hub import local_bundle, _push_bundle
+from florilege.plugins.hub import local_bundle, _push_bundle
 for repository in ("org/none", "org/garden@v9", "org/notes", "a/b/c", "org/garden"):
     try:
         print(local_bundle(f"hf://{repository}").name)
@@ -96,7 +96,7 @@ def test_all_files_are_of_the_commit_of_the_manifest(
         hf_hub_download=lambda *_, **__: commit / "bundle.json",
         snapshot_download=lambda *_, revision, **__: revisions.append(revision),
     )
-    monkeypatch.setattr("florilege.plugins.hub.hub._hub", lambda: client)
+    monkeypatch.setattr("florilege.plugins.hub._hub", lambda: client)
     assert local_bundle("hf://org/garden@main") == commit
     assert revisions == ["1a2b3c"]
 

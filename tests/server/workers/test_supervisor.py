@@ -15,9 +15,9 @@ from unittest.mock import Mock
 import pytest
 
 from florilege.errors import BundleError, FlorilegeError, UsageError
-from florilege.processes.connections import bind
 from florilege.processes.worker_group import WorkerGroup
 from florilege.server import supervisor as module
+from florilege.server.process import bind
 from florilege.server.settings import Settings
 from florilege.server.supervisor import HUNG_S, LONGEST_PAUSE_S, _Supervisor, _Worker
 

@@ -9,10 +9,10 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from florilege.data.cli import PRETRAINED, pretrained_flags, training_flags
+from florilege.data.manifests import pictures_of
 from florilege.data.options import is_flora, parse_options
 from florilege.data.records import Listing
 from florilege.data.sources import list_source
-from florilege.data.splits import pictures_of
 from florilege.errors import BundleError, DataError, UsageError, did_you_mean, nearest_paths
 from florilege.files import write_atomic
 from florilege.models.bundle import CALIBRATION, MANIFEST

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from florilege.errors import UsageError
-from florilege.processes.connections import Dispatcher, bind
+from florilege.server.process import Dispatcher, bind
 from tests.server.server_thread import wait_for
 
 

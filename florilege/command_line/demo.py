@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
+from florilege.command_line.fit_cli import FitPlan
 from florilege.data import flowers102
 from florilege.data.cli import PRETRAINED as NETWORK
 from florilege.data.cli import pretrained_flags
@@ -18,8 +19,6 @@ from florilege.data.options import parse_flora_options
 from florilege.data.sources import open_dataset
 from florilege.errors import FlorilegeError, UsageError
 from florilege.files import write_atomic
-from florilege.fit.cli import FitPlan
-from florilege.processes.connections import bind
 from florilege.terminal import STEP, conclude, new_table, print_result, print_table, say
 
 app = typer.Typer(add_completion=False, help="Train and serve a small model.")
@@ -72,6 +71,8 @@ def _demo_command(
     the best possible model. A second run continues where the first stopped, or serves its bundle;
     delete the folder to start again.
     """
+    from florilege.server.process import bind  # here, because --help does without
+
     with bind("127.0.0.1", port) as listener:  # an occupied port is an error now, not in a minute
         port = listener.getsockname()[1]  # of 0, a free one
     started, print_figures = time.monotonic(), _flora_table

@@ -1,1 +1,0 @@
-"""Commands that do everything: from photos, or drawn flowers, to a calibrated bundle and a page."""
