@@ -8,9 +8,7 @@ as they are taken, for each mean size and ``macro_weight``. Micro is the hit rat
 the mean over species. Photos to measure on are as many of each species, weighted by how common it
 is for sizes and for micro, so that rare species are measured as well as common ones.
 
-``TACP`` adds a penalty for the rank of a class to the scores of common species alone: our reading
-of Liu, Huang and Ong, "Conformal prediction meets long-tail classification", arXiv 2508.11345. Its
-threshold is chosen for the same mean size.
+``TACP`` is that of ``front_rules``, with the threshold that gives the same mean size.
 """
 
 import csv
@@ -23,6 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.promises.pools import Floats, Ints
 from benchmarks.promises.pools import invented as photos_of
+from benchmarks.rules.front_rules import COMMON, PENALTIES, tail_aware
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores as scores_of
 from florilege.calibration.threshold import average_k_threshold
@@ -33,11 +32,8 @@ OUT = Path(__file__).with_suffix(".csv")
 HEAD = ("species", "rule", "K", "macro_weight", "micro", "macro", "common", "rare")
 KS = (1.5, 2.0, 3.0, 5.0)
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 1.0)
-PENALTIES = (0.001, 0.01, 0.1)
-FREE_RANKS = 1  # classes of each photo without a penalty
 ROWS, POOL = 8000, 40_000  # photos that calibrate, and all
 OF_EACH = 20  # photos of each species to measure on
-COMMON = 0.1  # share of the species that are called common, and as many rare
 
 
 class World(NamedTuple):
@@ -99,19 +95,11 @@ def lines(world: World) -> Iterator[list[str]]:
             yield [world.name, "balanced_average_k", f"{k:g}", f"{weight:g}",
                    *shares(world, rule.sets(world.even))]  # fmt: skip
         for penalty in PENALTIES:
-            lambda_val = average_k_threshold(tail_aware(world, world.scores, penalty), k).lambda_val
-            members = tail_aware(world, world.even, penalty) >= lambda_val
+            drawn, even = (
+                tail_aware(scores, world.counts, penalty) for scores in (world.scores, world.even)
+            )
+            members = even >= average_k_threshold(drawn, k).lambda_val
             yield [world.name, f"TACP, penalty {penalty:g}", f"{k:g}", "", *shares(world, members)]
-
-
-def tail_aware(world: World, scores: Floats, penalty: float) -> Floats:
-    """Scores less a penalty for each rank of a common species beyond the first ones."""
-    ranks = np.empty(scores.shape, dtype=np.int64)
-    order, places = np.argsort(-scores, axis=1), np.arange(scores.shape[1])
-    np.put_along_axis(ranks, order, places[np.newaxis], axis=1)
-    common = world.counts >= np.quantile(world.counts, 1 - COMMON)
-    lowered: Floats = scores - penalty * common * np.maximum(ranks + 1 - FREE_RANKS, 0)
-    return lowered
 
 
 def shares(world: World, members: NDArray[np.bool_]) -> list[str]:

@@ -15,7 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.rules.front_scores import Floats, Labels, Problem
-from florilege.calibration.conformal import class_quantiles
+from florilege.calibration.conformal import (
+    class_quantiles,
+    conformal_rank,
+    true_score_quantile,
+)
 from florilege.calibration.rules import calibrate, class_weights
 
 Sets = NDArray[np.bool_]
@@ -91,11 +95,7 @@ def interpolated(task: Task, weight: float) -> Predictor:
 
 
 def weighted(task: Task, weight: float) -> Predictor:
-    """``class_coverage`` without its factor: Interp-Q of scores weighted by prevalence.
-
-    The factor keeps its promise and moves it along its curve, see ``common_factor``; the front
-    compares curves.
-    """
+    """``class_coverage`` without its factor: Interp-Q of scores weighted by prevalence."""
     factors = class_weights(task.problem.counts, weight)
     true, classes = task.true * factors[task.labels], task.scores.shape[1]
     own, shared = class_quantiles(true, task.labels, classes, task.coverage)
@@ -165,6 +165,27 @@ def by_means(task: Task, bandwidth: float) -> Predictor:
         return nearness
 
     return at(fuzzy(task, weight_of))
+
+
+def tail_aware(scores: Floats, counts: Labels, penalty: float) -> Floats:
+    """Scores less a penalty for each rank of a common species beyond the first one.
+
+    Our reading of Liu, Huang and Ong, "Conformal prediction meets long-tail classification", arXiv
+    2508.11345 (TACP). Common is the tenth of the species with the most photos.
+    """
+    ranks = np.empty(scores.shape, dtype=np.int64)
+    order, places = np.argsort(-scores, axis=1), np.arange(scores.shape[1])
+    np.put_along_axis(ranks, order, places[np.newaxis], axis=1)
+    lowered: Floats = scores - penalty * (counts >= np.quantile(counts, 1 - COMMON)) * ranks
+    return lowered
+
+
+def by_tail(task: Task, penalty: float) -> Predictor:
+    """TACP: one threshold for scores that its penalty has lowered."""
+    counts = task.problem.counts
+    true = task._replace(scores=tail_aware(task.scores, counts, penalty)).true
+    threshold = true_score_quantile(true, conformal_rank(task.coverage, true.size))
+    return lambda scores: at(threshold)(tail_aware(scores, counts, penalty))
 
 
 def lac_of_each_class(task: Task, _: Any) -> Predictor:
@@ -249,12 +270,15 @@ def torchcp(predictor: str, score: str, **options: Any) -> Callable[[Task, Any],
 
 
 MACRO_WEIGHTS: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 1.0)
+PENALTIES: Final = (0.001, 0.01, 0.1)
+COMMON: Final = 0.1  # share of the species that are called common, and as many rare
 BANDWIDTHS: Final = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 RULES: Final = (
     Rule(name="coverage", make=ours("coverage")),
     Rule(name="balanced_coverage", make=ours("balanced_coverage"), values=MACRO_WEIGHTS),
-    Rule(name="class_coverage", make=weighted, values=MACRO_WEIGHTS),
+    Rule(name="class_coverage", make=ours("class_coverage"), values=MACRO_WEIGHTS),
     Rule(name="Interp-Q", make=interpolated, values=(0.25, 0.5, 0.75, 0.9, 0.95, 0.99)),
+    Rule(name="TACP", make=by_tail, values=PENALTIES),
     Rule(name="class-wise", make=lac_of_each_class),
     Rule(name="fuzzy, rarity", make=by_rarity, values=BANDWIDTHS),
     Rule(name="fuzzy, genus", make=by_genus, values=(0.03, 0.1, 0.2, 0.3, 0.5)),

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from benchmarks.rules.front import _front, _gap
-from benchmarks.rules.front_rules import Task, figures, fuzzy, interpolated, ours, weighted
+from benchmarks.rules.front_rules import (
+    Task,
+    by_tail,
+    figures,
+    fuzzy,
+    interpolated,
+    ours,
+    tail_aware,
+    weighted,
+)
 from benchmarks.rules.front_scores import Problem
 from florilege.calibration.conformal import class_quantiles
 from tests.calibration.simulation import CLASSES, PRIOR, draw
@@ -48,6 +57,19 @@ def test_our_rule_is_the_weighted_interpolation_with_a_factor_below_weight_1(tas
     mine, alone = (rule(task, 0.5)(task.scores) for rule in both)
     assert mine.sum() < alone.sum()
     assert figures(mine, task.labels)["micro"] == pytest.approx(0.8, abs=0.01)
+
+
+def test_common_species_alone_are_lowered_by_their_rank() -> None:
+    scores = np.array([[0.5, 0.3, 0.2], [0.2, 0.7, 0.1]])
+    lowered = tail_aware(scores, np.array([1000, 10, 10]), 0.1)
+    assert lowered == pytest.approx(np.array([[0.5, 0.3, 0.2], [0.1, 0.7, 0.1]]))
+
+
+def test_lowered_scores_have_a_threshold_of_their_own(task: Task) -> None:
+    alone, lowered = by_tail(task, 0.0)(task.scores), by_tail(task, 0.1)(task.scores)
+    assert (alone == ours("coverage")(task, "")(task.scores)).all()
+    assert (alone != lowered).any()
+    assert figures(lowered, task.labels)["micro"] == pytest.approx(0.8, abs=0.01)
 
 
 def test_a_gap_is_measured_at_the_same_size_on_the_points_that_none_dominates() -> None:

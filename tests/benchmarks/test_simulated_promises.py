@@ -6,7 +6,7 @@ import pytest
 from benchmarks.promises.calibrations import Sentence
 from benchmarks.promises.pools import Truth, invented
 from benchmarks.results import read
-from benchmarks.rules.common_and_rare import World, even_rows, shares, tail_aware
+from benchmarks.rules.common_and_rare import World, even_rows, shares
 from florilege.calibration.sets import SetRule
 
 
@@ -61,13 +61,6 @@ def test_coverage_is_hardly_more_than_promised_with_3000_photos() -> None:
             and "coverage" in row["sentence"]
         ):
             assert float(row["measured"]) <= float(row["promised"][3:]) + 0.015
-
-
-def test_common_species_alone_are_lowered_by_their_rank() -> None:
-    scores = np.array([[0.5, 0.3, 0.2], [0.2, 0.7, 0.1]])
-    world = World("", scores, scores, np.array([0, 1]), np.array([1000, 10, 10]))
-    lowered = tail_aware(world, scores, 0.1)
-    assert lowered == pytest.approx(np.array([[0.5, 0.3, 0.2], [0.1, 0.7, 0.1]]))
 
 
 def test_micro_weighs_species_by_their_photos_and_macro_counts_each_once() -> None:
