@@ -254,9 +254,12 @@ class Circumstance:
     def _selection(self, record: CalibrationRecord, point: OperatingPoint) -> Figures:
         """The honest hit rate of the served scores, whichever were chosen."""
         coverage = self._truth(record, point).coverage(point.lambda_val or 0.0)
-        (low, high), honest = record.selection.honest_ci95, record.selection.honest_hit_rate
-        yield Sentence("`honest_hit_rate` less the true one", "0"), honest - coverage
-        yield Sentence("`honest_ci95`", ">= 0.95"), low <= coverage <= high
+        honest, interval = record.selection.honest_hit_rate, record.selection.honest_ci95
+        if honest is not None:
+            yield Sentence("`honest_hit_rate` less the true one", "0"), honest - coverage
+        if interval is not None:
+            held = interval[0] <= coverage <= interval[1]
+            yield Sentence("`honest_ci95`", ">= 0.95"), held
 
     def _truth(self, record: CalibrationRecord, point: OperatingPoint) -> Truth:
         strength = 0.0 if record.place_prior is None else record.place_prior.strength

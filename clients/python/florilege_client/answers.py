@@ -511,15 +511,17 @@ class Selection:
     the comparison.     candidates: Number of compared pairs of head and kind; 1 where both were
     given.     hit_rate: Hit rate of the best pair on the rows that chose it.     honest_hit_rate:
     Hit rate of a pair chosen in the same way, on rows that did not choose it,         see
-    :mod:`florilege.calibration.comparison`.     honest_ci95: 95 % interval of the chosen pair,
-    valid whichever was chosen.
+    :mod:`florilege.calibration.comparison`; None where the rows chose or trained the
+    network too, or nobody knows: the record has no outputs of other networks.     honest_ci95: 95 %
+    interval of the chosen pair, valid whichever pair and network was chosen;         None where
+    nothing can be promised, see :mod:`florilege.calibration.certificate`.
     """
 
     k: float
     candidates: int
     hit_rate: float
-    honest_hit_rate: float
-    honest_ci95: tuple[float, float]
+    honest_hit_rate: float | None
+    honest_ci95: tuple[float, float] | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -88,7 +88,7 @@ def fit_record(
         tables = [single.table, *(other.table for other in tabulated)]
         distribution, rejection = fit_familiarity(photos, choice.scoring, plan, reference)
         advance()
-    return CalibrationRecord(
+    record = CalibrationRecord(
         calibration_id="",
         created=datetime.now(UTC).isoformat(),
         classes=plan.classes,
@@ -96,7 +96,7 @@ def fit_record(
         asked_k=plan.ks,
         asked_coverage=plan.coverages,
         measured=_origin(photos, overlap, choice),
-        selection=_selection(choice, single, plan, photos.observations),
+        selection=_selection(choice, single, plan, photos),
         class_counts=tuple(counts.tolist()),
         class_counts_from=outputs.split if class_counts is None else "train",
         macro_weight=plan.macro_weight,
@@ -115,7 +115,8 @@ def fit_record(
         ),
         tables=(*tables, *choice.others),
         place_prior=choice.place,
-    ).with_id()
+    )
+    return _without_unknown(record)
 
 
 class _ViewScores(NamedTuple):
@@ -303,25 +304,39 @@ def _origin(photos: LabelledPhotos, overlap: PhotoOverlap, choice: _Choice) -> O
 
 
 def _selection(
-    choice: _Choice, single: Tabulated, plan: CalibrationPlan, observations: Ints | None
+    choice: _Choice, single: Tabulated, plan: CalibrationPlan, photos: LabelledPhotos
 ) -> Selection:
     """The choice with an honest hit rate: on photos that did not choose, if there are any."""
-    hits, compared = single.hits[:, plan.compared.index(plan.default_k)], choice.compared
-    hit_rate, chose_nothing = float(hits.mean()), choice.views[0].candidates == 1
-    honest = hit_rate if chose_nothing else choice.honest_hit_rate
-    low, high = interval_of_best(hits, 1 if chose_nothing else compared, observations=observations)
+    hits, table = single.hits[:, plan.compared.index(plan.default_k)], single.table
+    hit_rate = float(hits.mean())
+    honest = hit_rate if choice.views[0].candidates == 1 else choice.honest_hit_rate
+    low, high = interval_of_best(hits, table.candidates, observations=photos.observations)
     if plan.noise is not None:
         noise, k = plan.noise.noise, plan.grid.index(plan.default_k)
-        chance = single.table.rules[0].counts[k].mean_chance  # of average_k
+        chance = table.rules[0].counts[k].mean_chance  # of average_k
         hit_rate, honest = (noise.corrected(share, chance) for share in (hit_rate, honest))
         low, high = noise.interval(low, high, chance)
     return Selection(
         k=plan.default_k,
-        candidates=compared,
+        candidates=choice.compared,
         hit_rate=hit_rate,
         honest_hit_rate=honest,
         honest_ci95=(min(low, honest), high),
     )
+
+
+def _without_unknown(record: CalibrationRecord) -> CalibrationRecord:
+    """The record without a hit rate to expect that nobody can tell, and with its name.
+
+    It takes the outputs of all networks that these photos compared, and there are those of one; an
+    interval that allows for their number remains.
+    """
+    choice = record.selection
+    if record.point(PLAIN, record.setting("average_k")).certificate.reasons:
+        choice = replace(choice, honest_hit_rate=None, honest_ci95=None)
+    elif (record.measured.networks or 1) > 1:
+        choice = replace(choice, honest_hit_rate=None)
+    return replace(record, selection=choice).with_id()
 
 
 def _shots(

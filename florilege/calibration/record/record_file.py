@@ -169,17 +169,24 @@ def updated_files(
 
 
 def selection_note(record: CalibrationRecord) -> str:
-    """The expected hit rate where these photos chose head and scores; empty if they did not."""
+    """The expected hit rate where these photos chose something; empty where they did not."""
     measured, choice = record.measured, record.selection
-    if not measured.chose_head:
+    compared = [f"{choice.candidates} ways to compute scores"] if measured.chose_head else []
+    if (networks := measured.networks or 1) > 1:
+        compared.append(f"{networks} networks")
+    if not compared:
         return ""
-    low, high = choice.honest_ci95
-    overlap = "; some also trained or chose the network" if measured.chose_checkpoint else ""
-    return (
-        f"these photos also chose the best of {choice.candidates} ways to compute scores, so their "
-        f"hit rates are a little too good: on other photos expect {choice.honest_hit_rate:.4f} "
-        f"(95 %: {low:.4f} to {high:.4f}) at K = {choice.k:g}{overlap}"
+    note = (
+        f"these photos also chose the best of {' and of '.join(compared)}, so their hit rates are "
+        "a little too good"
     )
+    if choice.honest_ci95 is None:
+        return note
+    low, high = choice.honest_ci95
+    expected = f"{low:.4f} to {high:.4f} (95 %)"
+    if choice.honest_hit_rate is not None:
+        expected = f"{choice.honest_hit_rate:.4f} (95 %: {low:.4f} to {high:.4f})"
+    return f"{note}: on other photos expect {expected} at K = {choice.k:g}"
 
 
 def _with_section(card: str, section: str) -> str:

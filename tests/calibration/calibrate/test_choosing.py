@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
+from florilege.calibration.comparison import interval_of_best
 from florilege.calibration.photo_groups import choosing_rows
 from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record_file import selection_note
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
+from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import PLAIN
 from florilege.data.sources import open_dataset
 from florilege.models.bundle import Bundle, open_bundle, replace_files
@@ -115,10 +119,42 @@ def test_photos_that_all_chose_the_checkpoint_are_counted_or_promise_nothing(fol
     assert (point.guaranteed, point.table.candidates) == (True, 5)
 
 
-def test_thresholds_are_those_of_the_rows_that_did_not_choose() -> None:
-    from florilege.calibration.calibrate.fit import fit_record
-    from florilege.calibration.settings import CalibrationPlan
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(
+    ("overlap", "networks"),
+    [
+        (PhotoOverlap(0, 0, False, 1), 1),  # the network has not met them
+        (PhotoOverlap(0, ROWS, True, 1), 1),  # they chose the only epoch
+        (PhotoOverlap(0, ROWS, True, 12), 12),
+        (PhotoOverlap(0, 9, True, 12), 12),
+        (PhotoOverlap(0, ROWS, True, None), None),  # nobody counted
+        (PhotoOverlap(3, 0, True, 1), None),  # some trained it
+        (PhotoOverlap(), None),  # nobody knows
+    ],
+)
+def test_a_hit_rate_to_expect_is_stated_where_these_photos_can_tell(
+    overlap: PhotoOverlap, networks: int | None, apart: bool
+) -> None:
+    """No outputs tell what the other networks would have done on photos that did not choose."""
+    logits, labels = sample_logits()
+    choosing = np.arange(ROWS) % 5 == 0 if apart else None
+    plan = CalibrationPlan(classes=CLASSES, ks=(3.0,), temperatures=(1.0, 2.0), images=())
+    outputs = scoring_of({"a": logits, "b": -logits}, labels)
+    record = fit_record(outputs, plan, class_counts=COUNTS, choosing=choosing, overlap=overlap)
+    selection, point = record.selection, record.point(PLAIN, record.setting("average_k"))
+    assert (selection.honest_hit_rate is not None) == (networks == 1)
+    assert (selection.honest_ci95 is not None) == (networks is not None)
+    if selection.honest_ci95 is not None:
+        assert point.row.hit_rate is not None
+        hits = np.arange(point.rows) < round(point.row.hit_rate * point.rows)
+        total = (1 if apart else 6) * (networks or 1)  # 4 pairs, of which 2 have a temperature more
+        assert selection.honest_ci95[1] == pytest.approx(interval_of_best(hits, total)[1])
+    note = selection_note(record)
+    assert ("of 12 networks" in note) == (networks == 12)
+    assert ("on other photos expect" in note) == (networks is not None and note != "")
 
+
+def test_thresholds_are_those_of_the_rows_that_did_not_choose() -> None:
     logits, labels = sample_logits()
     choosing = np.arange(ROWS) % 5 == 0
     plan = CalibrationPlan(classes=CLASSES, ks=(3.0,), score_kind="softmax", images=(2,))

@@ -75,10 +75,7 @@ def test_four_copies_of_each_photo_say_no_more_than_one(measured: Measured) -> N
             assert ends(before.row) == pytest.approx(ends(after.row), rel=0.05)
     for few, many in zip(one.shots, four.shots, strict=True):
         assert few.hit_ci95 == pytest.approx(many.hit_ci95, rel=0.05)
-    assert (
-        four.selection.honest_hit_rate
-        == hits_of(four.point(PLAIN, four.setting("average_k"))).value
-    )
+    assert four.selection.hit_rate == hits_of(four.point(PLAIN, four.setting("average_k"))).value
 
 
 def test_what_is_promised_is_chosen_on_one_photo_of_each_plant(measured: Measured) -> None:

@@ -414,7 +414,7 @@ def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord
     assert expected in selection_note(many)
     card = updated_files("# Model\n", {}, many)[CARD].decode()
     assert f"{selection_note(many)}." in card
-    assert many.selection.honest_hit_rate < many.selection.hit_rate
+    assert honest < many.selection.hit_rate
     assert record.selection.candidates == 4 + 6  # pairs of head and kind, and temperatures
 
 
