@@ -33,7 +33,7 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from florilege.version import own_version
+        from florilege.errors import own_version
 
         return own_version()
     if name not in _MODULES:

@@ -16,7 +16,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from florilege.command_line.messages import (
+from florilege.command_line import (
     HELP_ALL,
     current_keys,
     current_words,
@@ -27,11 +27,10 @@ from florilege.command_line.messages import (
     write_overview,
 )
 from florilege.cores import wait_without_spinning
-from florilege.errors import FlorilegeError, UsageError, install_hint, suggestion
+from florilege.errors import FlorilegeError, UsageError, install_hint, own_version, suggestion
 from florilege.hooks import Command, commands
 from florilege.models.runtime import silence_telemetry
 from florilege.terminal import between_words, is_step, open_streams, printable, say
-from florilege.version import own_version
 
 _TO_CONTINUE = "stopped; repeat the command to continue\n"
 _UNCHANGED = "stopped; nothing was changed\n"

@@ -1,19 +1,19 @@
-"""The errors that a person can fix, each with its exit code on the command line.
+"""The errors that a person can fix, each with its exit code; and what is installed to fix them.
 
 A message says what is wrong, where, and what to do next. Any other exception, from an unusable
 path or a bug, has exit code 1. :func:`suggestion` adds the known names similar to a mistyped word.
 """
 
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar
-
-from florilege.version import own_version
+from typing import ClassVar, Final
 
 _MIN_SIMILARITY = 60  # of 100: words with a letter exchanged, missing or doubled score higher
 _MAX_GAP = 15  # names that score this much below the best are left out
 _SHORT = 4  # letters
+_CHECKOUT: Final = Path(__file__).parents[1] / "pyproject.toml"
 
 
 class FlorilegeError(Exception):
@@ -76,6 +76,32 @@ def first(names: Sequence[str], limit: int = 5) -> str:
 def count_of(number: int, one: str, many: str | None = None) -> str:
     """A number with its noun, ``1 photo``, ``2 photos``; ``many`` if it is not ``one`` and an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def own_version() -> str:
+    """The version of Florilege; ``unknown`` for a copy of the package without its project."""
+    return installed("florilege") or "unknown"
+
+
+def installed(name: str) -> str | None:
+    """The version of a distribution; None if it is not installed.
+
+    A checkout of Florilege on ``PYTHONPATH`` has no metadata: its ``pyproject.toml`` says the same.
+    """
+    from importlib.metadata import PackageNotFoundError, version  # --help needs none of it
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return _checkout_version(_CHECKOUT) if name == "florilege" else None
+
+
+def _checkout_version(file: Path) -> str | None:
+    try:
+        project = tomllib.loads(file.read_text("utf-8"))["project"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return str(project.get("version")) if project.get("name") == "florilege" else None
 
 
 def install_hint(extra: str) -> str:

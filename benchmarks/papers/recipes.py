@@ -31,7 +31,7 @@ from torch import Tensor
 import florilege.training.train
 from benchmarks.papers.synthetic_layouts import CLASSES, COPIES, pool
 from florilege.plugins.papers.published import PAPERS, Cost
-from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
+from florilege.training.batches import Batch, BatchLoader, Sources
 from florilege.training.batches.run_photos import PictureDataset
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from florilege.plugins.papers.plantnet_300k import METADATA, NAMES
+from florilege.plugins.papers.data_sets import METADATA, NAMES
 
 CLASSES: Mapping[str, int] = {
     "cifar-100-python": 100,

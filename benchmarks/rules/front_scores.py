@@ -31,7 +31,7 @@ from florilege.data.flora import Flora
 from florilege.data.flora.posterior import flora_classes
 from florilege.data.records import Dataset, Split
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.training.batches.data_loader import Features
+from florilege.training.batches import Features
 from florilege.training.network import _make_objective, head_of, start
 
 LOSSES: Final = (

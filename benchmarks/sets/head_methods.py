@@ -26,7 +26,7 @@ from florilege.data.records import Dataset
 from florilege.data.sources import open_dataset
 from florilege.models.backbones import Network, open_weights, warm_start
 from florilege.models.heads import build_head, by_head
-from florilege.training.batches.data_loader import Features
+from florilege.training.batches import Features
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.frozen.features import HeadOnFeatures, _FrozenBackbone, frozen_backbone

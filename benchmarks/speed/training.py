@@ -46,7 +46,7 @@ from florilege.data.sources import open_dataset
 from florilege.models.backbones import build
 from florilege.models.runtime import Runtime
 from florilege.terminal import Advance
-from florilege.training.batches.data_loader import BatchLoader, Sources
+from florilege.training.batches import BatchLoader, Sources
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.frozen.features import _FrozenBackbone

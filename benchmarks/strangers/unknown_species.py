@@ -34,7 +34,7 @@ from florilege.calibration.rejection import (
 from florilege.calibration.scores import logsumexp, scores
 from florilege.data.sources import open_dataset
 from florilege.models.runtime import silence_telemetry
-from florilege.training.batches.data_loader import Features
+from florilege.training.batches import Features
 from florilege.training.configuration import resolve
 
 Floats = NDArray[np.float64]

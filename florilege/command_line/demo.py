@@ -1,25 +1,42 @@
-"""``florilege demo``: train, calibrate and serve a small model, of the flora or of real photos."""
+"""``florilege demo``: train, calibrate and serve a small model, of the flora or of real photos.
 
+The photos are Oxford Flowers 102: M.-E. Nilsback and A. Zisserman, "Automated flower classification
+over a large number of classes", ICVGIP 2008. The published train and val hold ten photos of each
+species, but the published test is as unbalanced as the web. Set sizes on val and test would differ,
+so new splits are drawn.
+"""
+
+import hashlib
 import json
 import os
+import shutil
+import struct
 import subprocess
 import sys
 import time
 import urllib.request
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Final, Literal
+from urllib.request import Request, urlopen
 
 import typer
 
 from florilege.command_line.fit_cli import FitPlan
-from florilege.data import flowers102
 from florilege.data.cli import PRETRAINED as NETWORK
 from florilege.data.cli import pretrained_flags
+from florilege.data.manifests import draw_splits
 from florilege.data.options import parse_flora_options
 from florilege.data.sources import open_dataset
-from florilege.errors import FlorilegeError, UsageError
+from florilege.errors import DataError, FlorilegeError, UsageError
 from florilege.files import write_atomic
-from florilege.terminal import STEP, conclude, new_table, print_result, print_table, say
+from florilege.tables import write_table
+from florilege.terminal import STEP, conclude, new_table, print_result, print_table, progress, say
 
 app = typer.Typer(add_completion=False, help="Train and serve a small model.")
 
@@ -121,7 +138,7 @@ def _announce(data: str, duration: str) -> None:
 
 def _flowers102(folder: Path, backbone: str, weights: str, *, ask: bool) -> Path:
     """The manifest of the photos in ``folder``; announces a download and asks before it."""
-    manifest = folder / flowers102.MANIFEST
+    manifest = folder / _MANIFEST
     if manifest.is_file():
         return manifest
     # Here, because torch takes seconds; photos that are there need none.
@@ -131,7 +148,7 @@ def _flowers102(folder: Path, backbone: str, weights: str, *, ask: bool) -> Path
 
     size = architecture(backbone).megabytes if weights == _PRETRAINED else None
     network = f", and {size:.0f} MB of weights of {backbone} unless cached" if size else ""
-    archive = f"{flowers102.ARCHIVE.size / 1e6:.0f} MB from {flowers102.HOST}/"
+    archive = f"{ARCHIVE.size / 1e6:.0f} MB from {HOST}/"
     say(
         f"Oxford Flowers 102, 8,189 photos of 102 kinds: {archive}{network}. Unpacking needs "
         f"twice the space in {folder}. The photos are from the web, for research; see that page"
@@ -141,7 +158,7 @@ def _flowers102(folder: Path, backbone: str, weights: str, *, ask: bool) -> Path
     if ask:
         typer.confirm("Download?", default=True, abort=True, err=True)
     open_weights(weights, backbone)  # the smaller download first, in case it fails
-    return flowers102.fetch_flowers102(folder, Flowers102.classes)
+    return _fetch_flowers102(folder, Flowers102.classes)
 
 
 def _flora_table(bundle: Path, data: str) -> None:
@@ -225,3 +242,106 @@ def _wait_until_ready(address: str, server: subprocess.Popen[bytes]) -> None:
         except OSError:
             time.sleep(0.1)
     raise FlorilegeError("the server was not ready within 30 seconds")
+
+
+HOST: Final = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102"
+_MANIFEST: Final = "photos.csv"
+_PHOTOS: Final = "jpg"  # the folder inside the archive
+_SHARE: Final = 0.2  # of the photos for val, and the same share for test
+_CHUNK: Final = 2**20
+_SECONDS: Final = 30  # to wait for an answer
+
+
+@dataclass(frozen=True)
+class _RemoteFile:
+    """A published file: its name, size in bytes and MD5, as in torchvision."""
+
+    name: str
+    size: int
+    md5: str
+
+
+ARCHIVE: Final = _RemoteFile("102flowers.tgz", 344_862_509, "52808999861908f626f3c1f4e79d11fa")
+LABELS: Final = _RemoteFile("imagelabels.mat", 502, "e0620be6f572b9609742df49c70aed4d")
+
+
+def _fetch_flowers102(folder: Path, names: Sequence[str]) -> Path:
+    """Download what ``folder`` lacks, and return the manifest of the photos in it.
+
+    ``names`` holds the common name of each class, in the order of the labels.
+
+    Raises:
+        DataError: A file cannot be downloaded or is damaged, or the disk is full. A second call
+            continues.
+    """
+    manifest = folder / _MANIFEST
+    if manifest.is_file():
+        return manifest
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        labels = _read_labels(_download(LABELS, folder))
+        if not (folder / _PHOTOS).is_dir():
+            archive = _download(ARCHIVE, folder)
+            with TemporaryDirectory(dir=folder) as partial:  # all photos or none
+                shutil.unpack_archive(archive, partial, filter="data")
+                (Path(partial) / _PHOTOS).rename(folder / _PHOTOS)
+            archive.unlink()
+        paths = [f"{_PHOTOS}/image_{number:05}.jpg" for number in range(1, len(labels) + 1)]
+        class_ids = [names[label - 1] for label in labels]
+        splits = draw_splits(class_ids, paths, val=_SHARE, test=_SHARE, seed=0)
+        columns = {"path": paths, "class_id": class_ids, "split": splits}
+        write_table(manifest, columns | {"common_name:en": class_ids})
+    except OSError as error:
+        raise DataError(f"{folder}: {error}; repeat the command to continue") from error
+    return manifest
+
+
+def _download(file: _RemoteFile, folder: Path) -> Path:
+    """Download a file into ``folder`` and verify it; an interrupted download is continued."""
+    path, part = folder / file.name, folder / f"{file.name}.part"
+    address = f"{HOST}/{file.name}"
+    if not path.exists():
+        try:
+            _receive(address, part, file)
+        except (OSError, HTTPException) as error:
+            raise DataError(
+                f"{address} could not be downloaded: {error}. Repeat the command to continue, or "
+                f"save the file as {path} yourself; `florilege demo` alone needs no network"
+            ) from error
+        part.replace(path)
+    with path.open("rb") as content:
+        digest = hashlib.file_digest(content, "md5").hexdigest()
+    if digest != file.md5:
+        path.unlink()
+        raise DataError(
+            f"{path} was damaged and is removed: its MD5 is {digest} instead of {file.md5}. Repeat "
+            "the command to download it again"
+        )
+    return path
+
+
+def _receive(address: str, part: Path, file: _RemoteFile) -> None:
+    """Append the missing rest of a remote file to ``part``."""
+    start = part.stat().st_size if part.exists() else 0
+    if start >= file.size:
+        return
+    request = Request(address, headers={"Range": f"bytes={start}-"})
+    with urlopen(request, timeout=_SECONDS) as response, part.open("ab") as output:
+        if response.status != HTTPStatus.PARTIAL_CONTENT:  # the server sends all of it
+            start = output.truncate(0)
+        if response.length != file.size - start:  # such as the sign-in page of a network
+            raise OSError(f"the server sends another file, not the one of {file.size:,} bytes")
+        with progress(-(-response.length // _CHUNK), f"{file.name}, MiB") as advance:
+            while chunk := response.read(_CHUNK):
+                output.write(chunk)
+                advance()
+    if part.stat().st_size < file.size:
+        raise OSError("the connection ended early")
+
+
+def _read_labels(path: Path) -> list[int]:
+    """The label of each photo, from 1: the only array of a compressed MATLAB file, version 5."""
+    element = zlib.decompress(path.read_bytes()[136:])  # after the header and its type and size
+    # Type and size of the element, flags, dimensions and name take 56 bytes; the labels are uint8.
+    _, count = struct.unpack_from("<II", element, 56)
+    return list(element[64 : 64 + count])

@@ -13,7 +13,7 @@ from florilege.data.records import SPLITS, split_name
 from florilege.errors import UsageError, install_hint
 from florilege.models.bundle import CALIBRATION, reserved
 from florilege.models.classes import ClassTable
-from florilege.models.imported.imported_model import NO_SPLIT, ImportedModel, import_onnx
+from florilege.models.imported import NO_SPLIT, ImportedModel, import_onnx
 from florilege.models.imported.signature import Description
 from florilege.models.reference_pictures import pack_thumbnails, read_thumbnails
 from florilege.settings import Flag, FlagSettings, flags_of

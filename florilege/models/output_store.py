@@ -18,11 +18,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from florilege.errors import installed
 from florilege.models.bundle import MODEL
 from florilege.models.images import DECODER_VERSION
 from florilege.models.runtime import OPENVINO
 from florilege.models.session import FEATURES, Session
-from florilege.version import installed
 
 Floats = npt.NDArray[np.float32]
 _PHOTO_BYTES: Final = 32  # SHA-256 of the bytes of a photo

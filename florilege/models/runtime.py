@@ -12,9 +12,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from florilege.cores import cores
-from florilege.errors import UsageError, install_hint
+from florilege.errors import UsageError, install_hint, installed
 from florilege.models.onnx_files import refuse_files
-from florilege.version import installed
 
 if TYPE_CHECKING:  # every command silences the telemetry, and most need no NumPy
     import numpy as np

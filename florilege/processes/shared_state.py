@@ -28,7 +28,7 @@ from prometheus_client.core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from florilege.processes.worker_group import METRICS, WorkerGroup
+from florilege.processes import METRICS, WorkerGroup
 
 log = logging.getLogger("florilege.server")
 

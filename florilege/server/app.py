@@ -8,8 +8,9 @@ from functools import cache, partial
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
+from florilege.errors import own_version
 from florilege.hooks import routers
-from florilege.processes.worker_group import Tally, WorkerGroup
+from florilege.processes import Tally, WorkerGroup
 from florilege.server.bounds import PixelBudget
 from florilege.server.engine import Engine
 from florilege.server.feedback import Feedback
@@ -23,7 +24,6 @@ from florilege.server.prometheus import Metrics
 from florilege.server.routes import feedback_router, openapi_document, operations, router
 from florilege.server.serve import Reloader, pipeline_of
 from florilege.server.settings import Settings
-from florilege.version import own_version
 
 
 def create_app(settings: Settings, group: WorkerGroup | None = None) -> FastAPI:

@@ -10,7 +10,7 @@ from time import monotonic_ns, perf_counter
 from typing import Any, Final, Generic, TypeVar
 
 from florilege.models.images import Header
-from florilege.processes.worker_group import Tally, WorkerGroup
+from florilege.processes import Tally, WorkerGroup
 from florilege.server.problems import Code, Problem
 
 MAX_WAITING: Final = 128

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from rich.table import Table
 
 from florilege.cores import cores
-from florilege.errors import DataError, UsageError
+from florilege.errors import DataError, UsageError, installed
 from florilege.models.bundle import open_bundle
 from florilege.models.images import ACCEPTED
 from florilege.models.runtime import (
@@ -46,7 +46,6 @@ from florilege.server.process import (
 from florilege.server.settings import Settings
 from florilege.settings import flags_of
 from florilege.terminal import Console, conclude, say
-from florilege.version import installed
 
 app = typer.Typer()
 

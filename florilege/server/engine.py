@@ -22,7 +22,7 @@ from PIL import Image
 from florilege.calibration.view import PLAIN
 from florilege.cores import cores
 from florilege.models.session import Outputs
-from florilege.processes.worker_group import Tally, WorkerGroup
+from florilege.processes import Tally, WorkerGroup
 from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.bounds import BoundedThread, RecentItems, draining, run_in

@@ -21,8 +21,8 @@ from florilege.errors import UsageError
 from florilege.feedback_store import FILE, NOT_AN_ORGANISM, NOT_LISTED, FeedbackStore, Row
 from florilege.models.classes import ClassTable
 from florilege.models.images import ImageError, plain_jpeg, read_header
+from florilege.processes import WorkerGroup
 from florilege.processes.shared_state import Peers
-from florilege.processes.worker_group import WorkerGroup
 from florilege.server.answers.pipeline import Outcome, Pipeline
 from florilege.server.bounds import BoundedThread, RecentItems, pixels_to_hold
 from florilege.server.problems import Code, Problem

@@ -13,8 +13,8 @@ import prometheus_client as prometheus
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from florilege.processes import WorkerGroup
 from florilege.processes.shared_state import registry_of_all
-from florilege.processes.worker_group import WorkerGroup
 from florilege.server.schemas import Model
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

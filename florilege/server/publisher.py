@@ -26,7 +26,7 @@ from florilege.calibration.scores import logsumexp
 from florilege.calibration.view import PLAIN
 from florilege.errors import BundleError, UsageError
 from florilege.files import write_atomic
-from florilege.processes.worker_group import WorkerGroup
+from florilege.processes import WorkerGroup
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings, writable_folder

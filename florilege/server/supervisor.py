@@ -25,8 +25,8 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 from florilege.cores import cores
 from florilege.errors import FlorilegeError, UsageError
 from florilege.models.bundle import MODEL
+from florilege.processes import WorkerGroup, demand_memory, free_bytes, memory_bytes
 from florilege.processes.shared_state import TimesInFolder
-from florilege.processes.worker_group import WorkerGroup, demand_memory, free_bytes, memory_bytes
 from florilege.server.process import Dispatcher, address_of, log
 from florilege.server.settings import MEBIBYTE, Settings
 

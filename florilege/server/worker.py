@@ -12,8 +12,8 @@ from fastapi import FastAPI
 
 from florilege.cores import share_cores
 from florilege.errors import FlorilegeError
+from florilege.processes import WorkerGroup
 from florilege.processes.shared_state import count_together
-from florilege.processes.worker_group import WorkerGroup
 from florilege.server.app import create_app
 from florilege.server.http.connection import Connection
 from florilege.server.process import ignore_hangups, log_to_stderr, tune_malloc

@@ -13,18 +13,17 @@ from florilege.calibration.photo_groups import choosing_rows, observation_number
 from florilege.calibration.rules.label_doubt import label_doubt
 from florilege.data.records import Dataset, Split
 from florilege.data.sources import open_dataset
-from florilege.errors import DataError, count_of
+from florilege.errors import DataError, count_of, own_version
 from florilege.models.backbones import architecture
 from florilege.models.classes import ClassTable
 from florilege.models.reference_pictures import pack_thumbnails, read_thumbnails
 from florilege.tables import csv_bytes
-from florilege.training.batches.data_loader import Features
+from florilege.training.batches import Features
 from florilege.training.batches.run_photos import short_side
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import RunFolder
 from florilege.training.machines import Ranks
 from florilege.training.recipes import RECIPES
-from florilege.version import own_version
 
 _MACHINE_SETTINGS: Final = ("workers", "cache_mb", "picture_cache", "features")
 """Settings that may differ between the processes that train one network."""

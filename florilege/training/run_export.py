@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from florilege.errors import BundleError
+from florilege.errors import BundleError, installed
 from florilege.models.backbones import PRETRAINED, Provenance, load_into, read_weights
 from florilege.models.bundle import Bundle, reserved, write_bundle
 from florilege.models.classes import ClassTable
@@ -21,7 +21,6 @@ from florilege.training.configuration import RunFolder, to_yaml
 from florilege.training.frozen.head_solver import decays_of
 from florilege.training.loop.evaluation import merit
 from florilege.training.network import build_network, head_of
-from florilege.version import installed
 
 _LIBRARIES: Final = (
     *("florilege", "torch", "torchvision", "timm"),

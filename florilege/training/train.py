@@ -13,7 +13,7 @@ from florilege.data.records import Dataset
 from florilege.errors import FlorilegeError, UsageError
 from florilege.models.backbones import Weights, load_into, open_weights, read_weights
 from florilege.terminal import say
-from florilege.training.batches.data_loader import Features, Sources
+from florilege.training.batches import Features, Sources
 from florilege.training.batches.run_photos import RunPhotos, UnreadablePictures
 from florilege.training.config import Metric, TrainConfig
 from florilege.training.configuration import RunFolder, write

@@ -11,7 +11,7 @@ from florilege.data.manifests import _keep_groups_together, draw_splits, mend_so
 from florilege.data.options import shuffled
 from florilege.data.sources import list_source, open_dataset
 from florilege.errors import DataError
-from florilege.plugins.papers.plantnet_300k import METADATA, NAMES
+from florilege.plugins.papers.data_sets import METADATA, NAMES
 from florilege.tables import write_table
 from tests.data.pictures import write_folder, write_manifest
 

@@ -14,7 +14,7 @@ from florilege.data.records import Dataset, Listing, Records
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo
-from florilege.plugins.papers.plantnet_300k import METADATA, NAMES
+from florilege.plugins.papers.data_sets import METADATA, NAMES
 from tests.data.pictures import write_folder
 
 FOLDER = {

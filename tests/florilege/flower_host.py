@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from florilege.data import flowers102
-from florilege.data.flowers102 import _RemoteFile
+from florilege.command_line import demo
+from florilege.command_line.demo import _RemoteFile
 
 LABELS = [1 + row % 3 for row in range(45)]  # of three classes
 _COLOURS = ((40, 60, 220), (50, 200, 60), (220, 50, 40))
@@ -81,10 +81,10 @@ def flower_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[FlowerHost]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setattr(flowers102, "HOST", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setattr(demo, "HOST", f"http://127.0.0.1:{server.server_port}")
     for name, file in zip(("ARCHIVE", "LABELS"), host.files, strict=True):
         digest = hashlib.md5(host.files[file]).hexdigest()
-        monkeypatch.setattr(flowers102, name, _RemoteFile(file, len(host.files[file]), digest))
+        monkeypatch.setattr(demo, name, _RemoteFile(file, len(host.files[file]), digest))
     try:
         yield host
     finally:

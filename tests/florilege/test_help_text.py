@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from florilege import cli
-from florilege.command_line.messages import HELP_ALL
+from florilege.command_line import HELP_ALL
 from tests.write_commands import verbs
 
 SKIPPED = ("help", "help_all")

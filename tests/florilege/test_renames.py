@@ -9,7 +9,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from florilege import cli
-from florilege.command_line.messages import RENAMED
+from florilege.command_line import RENAMED
 
 
 def command_of(words: str) -> Any:

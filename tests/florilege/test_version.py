@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege import version
+from florilege import errors
 from tests.shipped import VERSION
 
 ROOT = Path(__file__).parents[2]
@@ -20,13 +20,13 @@ def test_a_checkout_that_is_not_installed_knows_its_version(
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
-    assert version.own_version() == VERSION
-    assert version.installed("numpy") is None
+    assert errors.own_version() == VERSION
+    assert errors.installed("numpy") is None
     other = tmp_path / "pyproject.toml"
-    monkeypatch.setattr(version, "_CHECKOUT", other)
-    assert version.own_version() == "unknown"
+    monkeypatch.setattr(errors, "_CHECKOUT", other)
+    assert errors.own_version() == "unknown"
     other.write_text('[project]\nname = "theirs"\nversion = "7"\n')
-    assert version.own_version() == "unknown"
+    assert errors.own_version() == "unknown"
 
 
 def test_only_one_module_asks_for_our_metadata() -> None:
@@ -36,7 +36,7 @@ def test_only_one_module_asks_for_our_metadata() -> None:
         for path in (ROOT / "florilege").rglob("*.py")
         if "importlib.metadata" in path.read_text("utf-8")
     ]
-    assert sorted(asking) == ["hooks.py", "version.py"]  # hooks asks for that of others
+    assert sorted(asking) == ["errors.py", "hooks.py"]  # hooks asks for that of others
 
 
 def test_the_package_shows_what_it_offers() -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from florilege.processes import shared_state
+from florilege.processes import WorkerGroup, shared_state
 from florilege.processes.shared_state import Peers
-from florilege.processes.worker_group import WorkerGroup
 
 
 def test_a_worker_finds_what_another_one_remembers(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from unittest.mock import Mock
 import pytest
 from limits import parse
 
+from florilege.processes import WorkerGroup
 from florilege.processes.shared_state import TimesInFolder, _TimesInMemory
-from florilege.processes.worker_group import WorkerGroup
 
 
 @pytest.fixture

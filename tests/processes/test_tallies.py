@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege.processes.worker_group import NUMBERS, Tally, WorkerGroup
+from florilege.processes import NUMBERS, Tally, WorkerGroup
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege.processes.worker_group import WorkerGroup
+from florilege.processes import WorkerGroup
 from florilege.server.bounds import PixelBudget
 from tests.server.test_decoding_budget import Holder
 

@@ -21,8 +21,7 @@ import typer
 import florilege.training.network
 from florilege.errors import FlorilegeError
 from florilege.models.backbones import Network
-from florilege.training.batches import run_photos
-from florilege.training.batches.data_loader import Batch
+from florilege.training.batches import Batch, run_photos
 from florilege.training.config import TrainConfig
 from florilege.training.loop.training_loop import Run, Say
 from florilege.training.network import build_network

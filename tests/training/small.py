@@ -16,7 +16,7 @@ from florilege.calibration.report.html_page import words
 from florilege.data.sources import open_dataset
 from florilege.models.backbones import Network
 from florilege.models.heads import build_head
-from florilege.training.batches.data_loader import Batch, Sources
+from florilege.training.batches import Batch, Sources
 from florilege.training.config import Metric, TrainConfig
 from florilege.training.configuration import _from_plain, _merge
 from florilege.training.loop.evaluation import Row, Validation, _ScoreChoice, epoch_row

@@ -17,7 +17,7 @@ from florilege.models.backbones import build
 from florilege.models.classes import ClassTable
 from florilege.models.heads import CosineHead, TwoHead
 from florilege.training import losses
-from florilege.training.batches.data_loader import Batch
+from florilege.training.batches import Batch
 from florilege.training.configuration import _from_plain, resolve
 from florilege.training.loop.training_loop import Run
 from florilege.training.losses import Loss, cross_entropy

@@ -21,7 +21,7 @@ from florilege.models.backbones.timm_networks import PREFIX, TimmNetwork
 from florilege.models.classes import SPECIES_NAME, ClassInfo, ClassTable
 from florilege.models.export import export_onnx
 from florilege.models.images import Preprocess
-from florilege.models.imported.imported_model import ImportedModel, comparison_pictures
+from florilege.models.imported import ImportedModel, comparison_pictures
 from florilege.models.imported.signature import Description, InputFormat
 from florilege.models.imported.wrapper import TOLERANCE, Numbers, OutputComparison, Pictures
 from florilege.models.runtime import open_graph

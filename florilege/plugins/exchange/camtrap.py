@@ -15,7 +15,7 @@ from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Final
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from florilege.errors import first
+from florilege.errors import first, own_version
 from florilege.models.images.sniff import ImageError, sniff
 from florilege.plugins.exchange.deployments import COLUMNS, Deployments, absolute, time_of
 from florilege.plugins.exchange.exchange import (
@@ -29,7 +29,6 @@ from florilege.server.predict.formats import Row
 from florilege.server.predict.prediction import Line
 from florilege.tables import spreadsheet_cell
 from florilege.terminal import warn
-from florilege.version import own_version
 
 _STANDARD: Final = "https://raw.githubusercontent.com/tdwg/camtrap-dp/1.0/"
 _MEDIA: Final = (

@@ -29,9 +29,9 @@ def commands() -> Mapping[str, Command]:
 @hookimpl
 def data_layouts() -> "Sequence[DataLayout]":
     """Pl@ntNet-300K and CIFAR-100."""
-    from florilege.plugins.papers import cifar100, plantnet_300k
+    from florilege.plugins.papers.data_sets import LAYOUTS
 
-    return plantnet_300k.LAYOUT, cifar100.LAYOUT
+    return LAYOUTS
 
 
 @hookimpl

@@ -19,14 +19,14 @@ from rich.text import Text
 from florilege.data.layouts import folder, image_lists
 from florilege.data.options import parse_options
 from florilege.hooks import Recipe
-from florilege.plugins.papers import cifar100, plantnet_300k
+from florilege.plugins.papers.data_sets import CIFAR_PLACE, PLANTNET_PLACE
 from florilege.terminal import conclude, new_table, print_json, print_result, print_table
 from florilege.training.config import Metric, MetricName
 
 _FOLDER: Final = Path(__file__).parent
 _PLACES: Final[Mapping[str, str]] = {
-    "cifar-100-python": cifar100.PLACE,
-    "plantnet_300K": plantnet_300k.PLACE,
+    "cifar-100-python": CIFAR_PLACE,
+    "plantnet_300K": PLANTNET_PLACE,
     "imagenet": folder.IMAGENET_PLACE,
     "ImageNet_LT": image_lists.LISTS,
 }

@@ -12,8 +12,8 @@ from fastapi import Request
 from limits import RateLimitItem, parse
 
 from florilege.errors import UsageError
+from florilege.processes import WorkerGroup
 from florilege.processes.shared_state import request_times
-from florilege.processes.worker_group import WorkerGroup
 from florilege.server.problems import Code, Problem
 
 NAME: Final = re.compile(r"[\w.@-]{1,64}")

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from florilege.processes.worker_group import Tally
+from florilege.processes import Tally
 from florilege.server.http.api_keys import check_key
 from florilege.server.problems import MEDIA_TYPE, Code, Problem
 from florilege.server.schemas import RequestModel

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from typing import Final
 
-from florilege.errors import BundleError, FlorilegeError, SomeInputsFailed, UsageError
+from florilege.errors import BundleError, FlorilegeError, SomeInputsFailed, UsageError, own_version
 from florilege.files import check_writable, write_atomic
 from florilege.hooks import cluster, output_formats
 from florilege.models.output_store import cache_folder
@@ -35,7 +35,6 @@ from florilege.server.predict.resumable_output import (
 )
 from florilege.server.problems import Problem
 from florilege.terminal import in_one_line, say
-from florilege.version import own_version
 
 _WRITERS: Final[dict[str, Convert]] = {
     "csv": formats.write_csv,

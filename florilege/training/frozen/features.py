@@ -30,7 +30,7 @@ from florilege.models.photo_hashes import photo_hash
 from florilege.models.runtime import OPENVINO, Runtime, open_graph, open_in_openvino
 from florilege.models.session import FEATURES, INPUT
 from florilege.terminal import progress
-from florilege.training.batches.data_loader import Features, PictureBatches
+from florilege.training.batches import Features, PictureBatches
 from florilege.training.batches.run_photos import (
     Fingerprints,
     PictureDataset,

@@ -28,7 +28,7 @@ from florilege.calibration.settings import TEMPERATURES
 from florilege.errors import UsageError
 from florilege.models.heads import CosineHead, by_head, exact_float32
 from florilege.terminal import progress
-from florilege.training.batches.data_loader import ROWS_AT_ONCE, Features
+from florilege.training.batches import ROWS_AT_ONCE, Features
 from florilege.training.config import Metric, OptimiserConfig, TrainConfig
 from florilege.training.frozen.features import HeadOnFeatures, threads_for
 from florilege.training.loop.evaluation import (

@@ -20,8 +20,8 @@ from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork
 from florilege.models.heads import by_head, exact_float32
 from florilege.terminal import Advance, is_step, progress
+from florilege.training.batches import Batch, BatchLoader, Sources
 from florilege.training.batches.augment import cut_mixed, mixed
-from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import RunFolder, write
 from florilege.training.frozen.features import HeadOnFeatures

@@ -8,7 +8,7 @@ import pytest
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import Preprocess, load
-from florilege.models.imported.imported_model import MOST_PHOTOS, comparison_pictures, import_onnx
+from florilege.models.imported import MOST_PHOTOS, comparison_pictures, import_onnx
 from florilege.models.imported.signature import Description
 from florilege.models.runtime import Runtime
 from florilege.models.session import Session

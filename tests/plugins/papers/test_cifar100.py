@@ -12,7 +12,7 @@ from PIL import Image
 from florilege.data.checks import check
 from florilege.data.sources import list_source, open_dataset, own_pictures
 from florilege.errors import DataError
-from florilege.plugins.papers.cifar100 import _val_rows
+from florilege.plugins.papers.data_sets import _val_rows
 
 NAMES = [f"thing_{index:02d}" for index in range(100)]
 

@@ -7,7 +7,7 @@ import pytest
 from florilege.data.checks import check
 from florilege.data.sources import list_source, open_dataset
 from florilege.errors import DataError
-from florilege.plugins.papers.plantnet_300k import METADATA, METADATA_2, NAMES, SPECIES_2
+from florilege.plugins.papers.data_sets import METADATA, METADATA_2, NAMES, SPECIES_2
 from tests.data.pictures import write_folder
 
 

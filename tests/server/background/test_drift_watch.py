@@ -17,7 +17,7 @@ from florilege.calibration.view import PLAIN
 from florilege.errors import UsageError
 from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
-from florilege.processes.worker_group import WorkerGroup
+from florilege.processes import WorkerGroup
 from florilege.server import publisher
 from florilege.server.app import create_app
 from florilege.server.prometheus import Metrics

@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import pytest
 
 from florilege.errors import BundleError, FlorilegeError, UsageError
-from florilege.processes.worker_group import WorkerGroup
+from florilege.processes import WorkerGroup
 from florilege.server import supervisor as module
 from florilege.server.process import bind
 from florilege.server.settings import Settings

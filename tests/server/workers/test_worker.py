@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from florilege.errors import FlorilegeError
-from florilege.processes.worker_group import WorkerGroup
+from florilege.processes import WorkerGroup
 from florilege.server.settings import Settings
 from florilege.server.worker import _WorkerServer, run_worker
 

@@ -28,7 +28,7 @@ from florilege.calibration.monitoring.score_log import NAME
 from florilege.calibration.record.record_file import read_record
 from florilege.feedback_store import FILE
 from florilege.models.bundle import open_bundle, replace_files
-from florilege.processes.worker_group import METRIC_BYTES, METRIC_KINDS, METRICS, WorkerGroup
+from florilege.processes import METRIC_BYTES, METRIC_KINDS, METRICS, WorkerGroup
 from florilege.server.process import MOST_FILES
 from tests.server import garden
 from tests.server.server_process import ROOT, ServeProcess

@@ -8,7 +8,7 @@ import torch
 
 from florilege.cores import cores
 from florilege.models.images import Preprocess, load
-from florilege.training.batches.data_loader import (
+from florilege.training.batches import (
     Batch,
     BatchLoader,
     _split_batches,

@@ -11,14 +11,14 @@ from PIL import Image
 
 from florilege.data.records import Split
 from florilege.errors import DataError, UsageError
-from florilege.training.batches.augment import DRAWS, augment
-from florilege.training.batches.data_loader import (
+from florilege.training.batches import (
     Batch,
     BatchLoader,
     _decode_for_training,
     _keep_all,
     _training_side,
 )
+from florilege.training.batches.augment import DRAWS, augment
 from florilege.training.batches.run_photos import (
     _LOOKED_AT,
     _SHOWN,

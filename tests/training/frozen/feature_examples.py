@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.data.records import Split
-from florilege.training.batches.data_loader import Features
+from florilege.training.batches import Features
 
 
 def features_of(values: NDArray[np.float64], labels: NDArray[np.int64]) -> Features:

@@ -7,8 +7,8 @@ import torch
 from florilege.data.records import Split
 from florilege.models.backbones import build
 from florilege.models.images import Preprocess
-from florilege.training.batches import data_loader
-from florilege.training.batches.data_loader import Features
+from florilege.training import batches
+from florilege.training.batches import Features
 from florilege.training.frozen.features import _folder_name
 from tests.training.frozen.feature_examples import classes_of, features_of
 
@@ -43,7 +43,7 @@ def test_the_spread_of_features_is_that_of_their_rows_in_blocks_of_any_length(
     values[:, 2] = 7.0
     rows = np.array([3, 1, 1, 10, 0, 7, 9])
     split = Split(name="train", labels=rows, names=[""] * 7, observations=None, read=lambda _: b"")
-    monkeypatch.setattr(data_loader, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(batches, "ROWS_AT_ONCE", 3)
     mean, deviation = Features(split, values, rows).spread()
     expected = values[rows].astype(np.float64)
     np.testing.assert_allclose(mean, expected.mean(0), rtol=1e-6)
@@ -57,7 +57,7 @@ def test_features_that_never_vary_are_not_scaled(
     scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pixels fixed at 128, as in photos on a grey background."""
-    monkeypatch.setattr(data_loader, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(batches, "ROWS_AT_ONCE", 7)
     varying, rows = classes_of(200, seed=1), 200
     values = np.concatenate([varying.values, np.full((rows, 6), 128.1)], axis=1) * scale
     _, deviation = features_of(values, varying.split.labels).spread()

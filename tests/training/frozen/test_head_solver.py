@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from florilege.errors import UsageError
 from florilege.models.backbones import Network, read_weights
 from florilege.models.heads import build_head
-from florilege.training.batches import data_loader
-from florilege.training.batches.data_loader import Features
+from florilege.training import batches
+from florilege.training.batches import Features
 from florilege.training.config import Metric, OptimiserConfig, TrainConfig
 from florilege.training.configuration import RunFolder
 from florilege.training.frozen import head_solver
@@ -73,7 +73,7 @@ def test_at_the_solution_the_gradient_of_loss_and_decay_is_zero(
     decay: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(head_solver, "ROWS_AT_ONCE", 7)
-    monkeypatch.setattr(data_loader, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(batches, "ROWS_AT_ONCE", 7)
     train = classes_of(60, seed=0, wrong=0.3)
     problem = _problem(train)
     problem.solve(decay, passes=500)
@@ -118,7 +118,7 @@ def test_a_fixed_class_weight_and_an_ignored_label_count_as_in_one_batch(
     parameters: dict[str, Any] = {"weight": [1.0, 2.0, 0.5, 3.0], "ignore_index": 1}
     whole = float(_problem(train, **parameters).value(0.1))
     monkeypatch.setattr(head_solver, "ROWS_AT_ONCE", 7)
-    monkeypatch.setattr(data_loader, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(batches, "ROWS_AT_ONCE", 7)
     assert float(_problem(train, **parameters).value(0.1)) == pytest.approx(whole, rel=1e-5)
 
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from florilege.errors import DataError, UsageError
 from florilege.models.export import PictureNetwork
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
-from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
+from florilege.training.batches import Batch, BatchLoader, Sources
 from florilege.training.batches.run_photos import _numbers_of
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import RunFolder, _from_plain

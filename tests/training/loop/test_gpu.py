@@ -16,8 +16,7 @@ from florilege.data.sources import open_dataset
 from florilege.models.backbones import build
 from florilege.models.heads import exact_float32
 from florilege.models.images import Preprocess
-from florilege.training.batches import run_photos
-from florilege.training.batches.data_loader import Batch
+from florilege.training.batches import Batch, run_photos
 from florilege.training.configuration import to_yaml
 from florilege.training.frozen.features import _FrozenBackbone
 from florilege.training.loop.training_loop import Run

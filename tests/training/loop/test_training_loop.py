@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from florilege.errors import UsageError
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork
+from florilege.training.batches import Batch, BatchLoader
 from florilege.training.batches.augment import mixed
-from florilege.training.batches.data_loader import Batch, BatchLoader
 from florilege.training.config import TrainConfig
 from florilege.training.loop.training_loop import Run
 from florilege.training.loop.training_state import Position, TrainingState

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from florilege.training.batches.data_loader import BatchLoader
+from florilege.training.batches import BatchLoader
 from florilege.training.configuration import RunFolder
 from florilege.training.loop.training_loop import Run
 from florilege.training.loop.training_state import Position, TrainingState

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from torchvision.datasets import Flowers102
 
-from florilege.data import flowers102
-from florilege.data.flowers102 import ARCHIVE, HOST, LABELS, fetch_flowers102
+from florilege.command_line import demo
+from florilege.command_line.demo import ARCHIVE, HOST, LABELS, _fetch_flowers102
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from tests.florilege.flower_host import LABELS as NUMBERS
@@ -38,7 +38,7 @@ def test_files_and_checksums_are_those_of_torchvision() -> None:
 def test_the_manifest_names_every_photo_once_in_splits_that_hold_every_class(
     host: FlowerHost, tmp_path: Path
 ) -> None:
-    manifest = fetch_flowers102(tmp_path / "new", NAMES)
+    manifest = _fetch_flowers102(tmp_path / "new", NAMES)
     rows = list(csv.DictReader(manifest.read_text().splitlines()))
     assert [row["class_id"] for row in rows] == [NAMES[label - 1] for label in NUMBERS]
     counts = Counter((row["class_id"], row["split"]) for row in rows)
@@ -49,7 +49,7 @@ def test_the_manifest_names_every_photo_once_in_splits_that_hold_every_class(
         member: Any = tar.extractfile(f"jpg/{Path(data.splits['val'].names[0]).name}")
         assert data.splits["val"].read(0) == member.read()
     assert sorted(path.name for path in manifest.parent.iterdir()) == [MAT, "jpg", "photos.csv"]
-    assert fetch_flowers102(tmp_path / "new", NAMES) == manifest
+    assert _fetch_flowers102(tmp_path / "new", NAMES) == manifest
     assert host.requests == [(MAT, 0), (TAR, 0)]
 
 
@@ -59,10 +59,10 @@ def test_an_interrupted_download_is_continued(
 ) -> None:
     host.cut, host.ranges = 1000, ranges
     with pytest.raises(DataError, match="continue"):
-        fetch_flowers102(tmp_path, NAMES)
+        _fetch_flowers102(tmp_path, NAMES)
     assert (tmp_path / f"{TAR}.part").read_bytes() == host.files[TAR][:1000]
     host.cut = None
-    assert fetch_flowers102(tmp_path, NAMES).is_file()
+    assert _fetch_flowers102(tmp_path, NAMES).is_file()
     assert host.requests == [(MAT, 0), (TAR, 0), (TAR, 1000 if ranges else 0)]
 
 
@@ -70,10 +70,10 @@ def test_a_damaged_file_is_refused_and_downloaded_again(host: FlowerHost, tmp_pa
     intact = host.files[TAR]
     host.files[TAR] = intact[:-1] + bytes([intact[-1] ^ 1])
     with pytest.raises(DataError, match="MD5"):
-        fetch_flowers102(tmp_path, NAMES)
+        _fetch_flowers102(tmp_path, NAMES)
     assert [path.name for path in tmp_path.iterdir()] == [MAT]
     host.files[TAR] = intact
-    assert fetch_flowers102(tmp_path, NAMES).is_file()
+    assert _fetch_flowers102(tmp_path, NAMES).is_file()
 
 
 def test_another_file_in_its_place_is_not_kept(host: FlowerHost, tmp_path: Path) -> None:
@@ -81,19 +81,19 @@ def test_another_file_in_its_place_is_not_kept(host: FlowerHost, tmp_path: Path)
     part.write_bytes(host.files[TAR][:100])
     intact, host.files[TAR] = host.files[TAR], b"<html>" * 1000
     with pytest.raises(DataError, match="another file"):
-        fetch_flowers102(tmp_path, NAMES)
+        _fetch_flowers102(tmp_path, NAMES)
     assert part.read_bytes() == intact[:100]
 
 
 def test_without_a_network_a_file_may_be_put_in_its_place(
     host: FlowerHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flowers102, "HOST", "http://127.0.0.1:9")
+    monkeypatch.setattr(demo, "HOST", "http://127.0.0.1:9")
     for name, content in sorted(host.files.items(), reverse=True):
         with pytest.raises(DataError, match=f"save the file as {tmp_path / name}"):
-            fetch_flowers102(tmp_path, NAMES)
+            _fetch_flowers102(tmp_path, NAMES)
         (tmp_path / name).write_bytes(content)
-    assert fetch_flowers102(tmp_path, NAMES).is_file()
+    assert _fetch_flowers102(tmp_path, NAMES).is_file()
     assert not host.requests
 
 
@@ -107,7 +107,7 @@ def test_a_full_disk_leaves_the_archive_for_the_next_call(
     with monkeypatch.context() as patch:
         patch.setattr(tarfile.TarFile, "extractall", full)
         with pytest.raises(DataError, match="No space left"):
-            fetch_flowers102(tmp_path, NAMES)
+            _fetch_flowers102(tmp_path, NAMES)
     assert sorted(path.name for path in tmp_path.iterdir()) == [TAR, MAT]
-    assert fetch_flowers102(tmp_path, NAMES).is_file()
+    assert _fetch_flowers102(tmp_path, NAMES).is_file()
     assert len(host.requests) == 2
