@@ -25,6 +25,7 @@ from tests.training.small import (
     check_resuming,
     checkpoint_of,
     last_weights,
+    lines_of,
     small_config,
     train_quietly,
     write_photos,
@@ -107,9 +108,10 @@ def test_batches_are_pinned(photos: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])
-def test_batches_for_a_gpu_are_requested_in_pinned_memory(
+def test_a_run_on_a_gpu_asks_for_pinned_batches_and_warns_of_the_default_decay(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_gpu: bool
 ) -> None:
+    """The GPU is pretended: the run computes on the CPU."""
     pinned = set[bool]()
 
     class WithoutGpu(torch.utils.data.DataLoader[Any]):
@@ -119,8 +121,9 @@ def test_batches_for_a_gpu_are_requested_in_pinned_memory(
 
     monkeypatch.setattr(run_photos, "DataLoader", WithoutGpu)
     monkeypatch.setattr(Compute, "on_gpu", on_gpu)
-    _train(tmp_path / "run", photos, device="cpu")
+    lines = lines_of(small_config(photos, epochs=1, device="cpu"), tmp_path / "run")
     assert max(pinned) is on_gpu
+    assert any("weight decay 0.0001 is made for many photos" in line for line in lines) is on_gpu
 
 
 @EVERYWHERE
