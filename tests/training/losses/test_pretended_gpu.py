@@ -15,7 +15,10 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.nn import functional as F
 
 from florilege.models.backbones import build
+from florilege.models.heads import by_head, exact_float32
+from florilege.training.batches.augment import mixed
 from florilege.training.losses import LOSSES, smooth_hinge, smooth_top_k
+from florilege.training.machines import Compute
 from tests.training.losses.examples import CLASSES, PARAMETERS, WEIGHT
 
 ON_GPU = "cuda"
@@ -113,6 +116,35 @@ def test_a_network_stays_on_the_device(head: str, mode: FakeTensorMode) -> None:
         outputs = network(torch.rand(2, 3, 32, 32, device=ON_GPU))
     for logits in outputs if isinstance(outputs, tuple) else (outputs,):
         assert (logits.device.type, logits.dtype) == ("cuda", torch.float32)
+
+
+@pytest.mark.parametrize("head", ["linear", "cosine", "two_head"])
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)]
+)
+def test_a_head_computes_in_float32_where_the_backbone_does_not(
+    head: str, precision: str, dtype: torch.dtype, mode: FakeTensorMode, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("torch.cuda.amp.common.amp_definitely_not_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
+    network, dtypes = build("tiny", CLASSES, head), list[torch.dtype]()
+    network.head.register_forward_pre_hook(lambda _, given: dtypes.append(given[0].dtype))
+    network = _moved(network, mode)
+    with mode, Compute(torch.device(ON_GPU), precision).autocast():
+        images = torch.rand(2, 3, 32, 32, device=ON_GPU)
+        outputs = [*by_head(head, network(images)).values()]
+        with exact_float32():  # as validation does
+            network(images)
+    assert {logits.dtype for logits in outputs} == {torch.float32}
+    assert dtypes == [dtype, torch.float32]
+
+
+def test_pictures_are_mixed_on_the_device(mode: FakeTensorMode) -> None:
+    with mode:
+        images = torch.zeros(4, 8, 8, 3, dtype=torch.uint8, device=ON_GPU)
+        labels = torch.randint(CLASSES, (4,), device=ON_GPU)
+        parts = mixed(images, labels, 0.4, classes=CLASSES, seed=(0, 1))
+    assert {(part.device.type, part.dtype) for part in parts} == {("cuda", torch.float32)}
 
 
 def test_a_pretended_gpu_notices_a_value_that_is_read(mode: FakeTensorMode) -> None:
