@@ -37,7 +37,7 @@ NEIGHBOUR = 0.5  # weight of the months before and after: seasons do not end wit
 PlaceKind = Literal["region", "region_and_month"]  # what is known of the place of a photo
 _ARRAYS = ("region", "month", "class_index", "weight")  # of the file, in order
 _TYPES = ["<i8", "<i4", "|i1", "<i4", "<f8"]  # of the number of classes and of these
-_CELL = re.compile(r"cell([\d.]+)_(-?[\d.]+)_(-?[\d.]+)")
+_CELL = re.compile(r"cell(\d+(?:\.\d+)?)_(-?[\d.]+)_(-?[\d.]+)", re.ASCII)
 
 
 class Place(NamedTuple):
@@ -145,7 +145,7 @@ class Occurrences:
         """Side of the grid's cells; None if the regions are not cells of one grid."""
         sizes = {m.group(1) if (m := _CELL.fullmatch(name)) else None for name in self.regions}
         (size, *others) = sizes
-        return None if others or size is None else float(size)
+        return None if others or size is None else float(size) or None
 
     def knows(self, region: str) -> bool:
         return region in self._place_of

@@ -175,6 +175,8 @@ def test_a_place_lies_in_the_cell_south_west_of_it(
 def test_named_regions_and_mixed_grids_have_no_cell() -> None:
     assert table().cell_degrees is None
     assert table([("cell1_0_0", 1, 0, 1.0), ("cell2_0_0", 1, 0, 1.0)]).cell_degrees is None
+    for name in ("cell0_0_0", "cell0.0_0_0", "cell._0_0", "cell1.2.3_0_0"):  # no size of a cell
+        assert table([(name, 1, 0, 1.0)]).cell_degrees is None
     with pytest.raises(ValueError, match="latitude"):
         cell_name(91, 0, 1)
 
