@@ -1,7 +1,9 @@
 """`POST /v1/survey`: each tile is answered as a photo of its own, and others wait for one alone."""
 
 import json
+import struct
 import threading
+import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,6 +19,7 @@ from florilege.models.session import Session
 from florilege.server.answers.plot import Box, Plot
 from florilege.server.http.request import UploadBudget
 from florilege.server.problems import Problem
+from tests.models.pictures import chunk
 from tests.server import garden
 from tests.server.http_client import identify, open_client
 from tests.server.server_thread import Running, wait_for
@@ -162,6 +165,19 @@ def test_what_cannot_be_surveyed_is_refused(
     client: TestClient, query: str, content: bytes, status: int, code: str
 ) -> None:
     check(client.post(f"/v1/survey?{query}", content=content), status, code)
+
+
+def test_a_header_of_many_pixels_takes_no_memory(client: TestClient) -> None:
+    header = struct.pack(">IIBBBBB", 30_000_000, 64, 8, 2, 0, 0, 0)
+    content = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IEND", b"")
+    address = "/v1/survey?tile_size=32&tile_stride=16"
+    client.post(address, content=b"\xff\xd8\xff")
+    tracemalloc.start()
+    try:
+        check(client.post(address, content=content), 413, "image_too_large")
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_several_photos_are_refused(client: TestClient) -> None:

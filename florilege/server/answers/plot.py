@@ -53,8 +53,9 @@ class Plot:
             stride = min(query.tile_stride or max(1, query.tile_size // 2), size)
             pixels = header.width * header.height
             fits = pixels <= pipeline.max_pixels  # otherwise the decoder refuses it
-            columns, rows = (_starts(side, size, stride) for side in (header.width, header.height))
-            tiles = len(columns) * len(rows)
+            # Counted, not laid: a header of a few bytes may say 2,147,483,647 x 64 pixels.
+            columns, rows = (_steps(n, size, stride) for n in (header.width, header.height))
+            tiles = (len(columns) + 1) * (len(rows) + 1)
             if fits and max_tiles is not None and tiles > max_tiles:
                 raise Problem(
                     Code.TOO_MANY_TILES,
@@ -113,7 +114,12 @@ class Plot:
 
 def _starts(length: int, size: int, stride: int) -> list[int]:
     """Where the tiles along one side begin; the last one ends with the photo."""
-    return [*range(0, length - size, stride), length - size]
+    return [*_steps(length, size, stride), length - size]
+
+
+def _steps(length: int, size: int, stride: int) -> range:
+    """As `_starts`, without the last one."""
+    return range(0, length - size, stride)
 
 
 def _results(answers: Iterable[tuple[Box, schemas.Answer]]) -> list[schemas.SurveyResult]:

@@ -129,7 +129,7 @@ def test_a_head_computes_in_float32_where_the_backbone_does_not(
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
     network, dtypes = build("tiny", CLASSES, head), list[torch.dtype]()
     network.head.register_forward_pre_hook(lambda _, given: dtypes.append(given[0].dtype))
-    network = _moved(network, mode)
+    _moved(network, mode)
     with mode, Compute(torch.device(ON_GPU), precision).autocast():
         images = torch.rand(2, 3, 32, 32, device=ON_GPU)
         outputs = [*by_head(head, network(images)).values()]
