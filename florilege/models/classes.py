@@ -16,6 +16,12 @@ from florilege.errors import BundleError, repeated
 from florilege.models.staging import read_json
 
 _GENUS = re.compile(r"(?P<genus>[A-Z][a-z-]+)[ _](?:[x\u00d7][ _])?\u00d7?[a-z][\w-]+")
+# Controls, soft hyphens, marks of order and of direction; not the joiners, which change how Persian
+# and Hindi look.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064"
+    "\u2066-\u2069\ufeff]"
+)
 _OPTIONAL = ("genus", "family", "gbif", "link", "thumbnail")
 # Genus, hybrid sign, epithet, and epithet of a subspecies, variety or form; the authors follow.
 SPECIES_NAME: Final = re.compile(
@@ -27,12 +33,15 @@ def plain_id(text: str) -> str:
     """The class id that a folder or a cell means: what people read, whatever its bytes.
 
     A Mac writes an accent as a character of its own (NFD), other systems do not (NFC), and nobody
-    sees a blank at the end. Two classes that look the same would be one mistake.
+    sees a blank at the end, or a blank without width that came with a copy from a page. Two classes
+    that look the same would be one mistake.
 
     Example:
         >>> plain_id("Rosa  canina "), plain_id("e\u0301pine") == "\u00e9pine"
         ('Rosa canina', True)
     """
+    if not text.isprintable():
+        text = _INVISIBLE.sub("", text)
     return unicodedata.normalize("NFC", " ".join(text.split()))
 
 

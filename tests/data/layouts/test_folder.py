@@ -124,7 +124,13 @@ def test_other_folders_are_none_of_imagenet(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("other", [NFD, "Rosa  canina", "Rosa canina ", "Rosa\u00a0canina"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        *(NFD, "Rosa  canina", "Rosa canina ", "Rosa\u00a0canina"),
+        *("Rosa canina\u200b", "\ufeffRosa canina", "Rosa ca\u00adnina", "\u200eRosa canina"),
+    ],
+)
 def test_folders_whose_names_look_the_same_are_one_class(tmp_path: Path, other: str) -> None:
     plain = NFC if other == NFD else "Rosa canina"
     for split, name in (("train", plain), ("train", "bellis"), ("val", other), ("val", "bellis")):

@@ -46,10 +46,11 @@ def test_a_manifest_gives_labels_observations_and_names(tmp_path: Path) -> None:
 def test_class_ids_that_look_the_same_are_one_class(tmp_path: Path) -> None:
     text = (
         "path,class_id,split\n0.png,\u00e9pine,train\n1.png,e\u0301pine,train\n2.png,a  b,train\n"
+        "3.png,a\u200b b\0,train\n"
     )
     dataset = open_dataset(_write(tmp_path, text))
     assert dataset.classes.ids == ("a b", "\u00e9pine")
-    assert dataset.split("train").labels.tolist() == [1, 1, 0]
+    assert dataset.split("train").labels.tolist() == [1, 1, 0, 0]
 
 
 def test_a_byte_order_mark_blank_lines_and_spaces_do_no_harm(tmp_path: Path) -> None:
