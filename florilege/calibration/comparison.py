@@ -187,7 +187,7 @@ def choose(
     """Choose the candidate with the most hits; measure it on rows that did not choose it.
 
     Each fold measures the candidate that is best on the other folds. Rows of one observation stay
-    in the same fold.
+    in the same fold, and together have one vote.
 
     Args:
         hits: Whether each candidate's set holds the true class, shape ``(candidates, rows)``.
@@ -213,9 +213,13 @@ def choose(
         )
     if folds < 2:
         raise ValueError(f"folds must be at least 2, got {folds}")
-    totals, honest = table.sum(axis=1), np.empty(table.shape[1], dtype=np.bool_)
+    honest, votes = np.empty(table.shape[1], dtype=np.bool_), np.ones(table.shape[1])
+    if observations is not None:
+        _, numbers, photos = np.unique(observations, return_inverse=True, return_counts=True)
+        votes = 1 / photos[numbers]
+    totals = table @ votes
     for among in folds_of(table.shape[1], observations, folds, seed):
-        others = totals - table[:, among].sum(axis=1)
+        others = table[:, ~among] @ votes[~among]
         honest[among] = table[others.argmax(), among]
     return int(totals.argmax()), float(honest.mean())
 

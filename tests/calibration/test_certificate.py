@@ -106,7 +106,8 @@ def test_what_does_not_touch_a_view_or_rule_spoils_nothing(
 def test_a_size_that_is_only_measured_has_a_least_coverage_for_every_k() -> None:
     setting = Setting.of("average_k", 3)
     plain = made(PLAIN, setting, label_hits=950)
-    assert (plain.guaranteed, plain.least_coverage) == (False, least_coverage(950, 1000))
+    assert (plain.guaranteed, plain.mean_size) == (False, None)
+    assert plain.least_coverage == least_coverage(950, 1000)
     chosen = made(PLAIN, setting, replace(FIT, candidates=160), label_hits=950)
     assert chosen.least_coverage == least_coverage(950, 1000, candidates=160)
     assert chosen.least_coverage < (plain.least_coverage or 0)
@@ -227,6 +228,13 @@ def test_other_photos_contradict_a_promise_only_far_beyond_chance() -> None:
     for mean, contradicted in ((3.5, True), (3.1, False), (2.0, False)):
         figures = {**ROWS_OF_TEST, "size": mean}
         assert size.is_contradicted(hit_rate=None, **figures) == contradicted
+
+
+def test_a_promise_with_probability_has_no_error_of_its_threshold() -> None:
+    few, setting = {**ROWS_OF_TEST, "calibration_rows": 20}, Setting.of("coverage", 0.9)
+    sure = made(PLAIN, setting._replace(guarantee="probability"), delta=0.1)
+    assert sure.is_contradicted(hit_rate=0.85, **few)
+    assert not made(PLAIN, setting).is_contradicted(hit_rate=0.85, **few)
 
 
 @pytest.mark.parametrize("photos", [100, 1000])

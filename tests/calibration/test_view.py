@@ -42,6 +42,9 @@ def test_single_photos_are_scaled_lifted_and_cut_to_the_list(kind: Any) -> None:
     lifted = scoring.scores(LOGITS[:, :1], lift=LIFT, classes=LISTED)
     cut = (LOGITS[:, 0] / temperature + LIFT)[:, LISTED]
     assert lifted == pytest.approx(scores(cut, kind))
+    nothing = np.where(np.isin(np.arange(LOGITS.shape[2]), LISTED), -np.inf, LOGITS[:, :1])
+    even = scoring.scores(nothing, classes=LISTED)  # no listed class is possible
+    assert even == pytest.approx(scores(np.zeros(even.shape), kind))
     same_place = scoring.scores(LOGITS[:, :1], lift=LIFT[0])
     assert same_place == pytest.approx(scores(LOGITS[:, 0] / temperature + LIFT[0], kind))
 

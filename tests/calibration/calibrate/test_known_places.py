@@ -101,6 +101,32 @@ def test_wrong_labels_hide_a_share_of_what_a_place_gains() -> None:
     assert wrong.gain == pytest.approx(right.gain / 0.98)
 
 
+@pytest.mark.parametrize("one_plant", [True, False])
+def test_one_plant_in_a_third_of_the_photos_makes_no_choice(one_plant: bool) -> None:
+    """Only its photos are better with its place, or by the other head; together they are one."""
+    logits, labels = sample()
+    ranks = (logits > logits[np.arange(ROWS), labels][:, np.newaxis]).sum(axis=1)
+    missed = int(np.flatnonzero((ranks == 6) & (labels % 4 == 2))[0])
+    logits[:300], labels[:300] = logits[missed], labels[missed]
+    elsewhere = np.random.default_rng(3).integers(120, size=600)  # and at any time
+    places = places_of(np.concatenate([labels[:300], elsewhere]))
+    other = logits.copy()
+    other[:300, labels[0]] += 20
+    other[300::10] = other[300::10, ::-1]
+    names = [str(max(299 * one_plant, row)) for row in range(ROWS)]
+
+    def record_of(**heads: NDArray[np.float32]) -> CalibrationRecord:
+        plan = CalibrationPlan(classes=CLASSES, ks=KS, images=(), score_kind="softmax")
+        photos = PhotoPlaces.of(table_of(informative=True), places, labels)
+        outputs = scoring_of(heads, labels, observations=names)
+        return fit_record(outputs, plan, class_counts=None, places=photos)
+
+    prior = record_of(linear=logits).place_prior
+    assert prior is not None
+    assert (prior.strength == 0) == one_plant
+    assert record_of(linear=logits, other=other).head == ("linear" if one_plant else "other")
+
+
 def test_what_is_served_is_what_was_calibrated() -> None:
     """The serving arithmetic on the photos of val gives exactly the recorded sizes and hits."""
     logits, labels = sample()

@@ -39,6 +39,7 @@ def bundle(tmp_path: Path, data: Path) -> Bundle:
         [photo_hash(photo.read_bytes()) for photo in (data / split).rglob("*.png")]
         for split in ("train", "val")
     )
+    train.append(photo_hash(encoded(scene(0))))
     copy = make_bundle(tmp_path / "b")
     papers = b'{"data": "d", "checkpoint_chosen_on": "val"}'
     words = np.stack([fingerprint(look_at(encoded(scene(seed)))) for seed in SCENES])
@@ -92,7 +93,7 @@ def test_a_copy_in_other_bytes_counts_like_a_photo_of_training(
     (folder / "half.jpg").write_bytes(changed(scene(0), "halved"))
     (folder / "cut.jpg").write_bytes(changed(scene(1), "cropped"))
     (folder / "wind.jpg").write_bytes(encoded(scene(2, moved=6.0)))
-    shutil.copy(data / "train" / "c0" / "000.png", folder / "new.png")
+    (folder / "new.jpg").write_bytes(encoded(scene(0)))  # in the same bytes
     record = calibrated(bundle, tmp_path / "other", "test")
     assert (record.measured.train_photos, record.measured.near_copies) == (3, 2)
     point = record.point(PLAIN, record.setting("coverage"))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from florilege.calibration.rules import calibrate, class_weights
+from florilege.calibration.rules import LabelNoise, NoisyLabels, calibrate, class_weights
 from florilege.calibration.rules.score_summary import ScoreSummary
 
 
@@ -34,6 +34,36 @@ def test_batches_give_the_very_rules_of_one_call(min_size: int, balanced: bool) 
             class_counts=counts,
         )  # fmt: skip
         assert summary.coverage(level).lambda_val == expected.lambda_val
+
+
+@pytest.mark.parametrize("noise", [None, LabelNoise.of("uniform", 0.05)])
+def test_every_promise_allows_for_the_scores_that_the_rows_compared(
+    noise: LabelNoise | None,
+) -> None:
+    random = np.random.default_rng(4)
+    scores, labels = random.dirichlet(np.full(7, 0.3), 800), random.integers(0, 7, 800)
+    labels[:600] = scores[:600].argmax(axis=1)
+    thresholds = dict[int, list[np.ndarray]]()
+    for candidates in (1, 8):
+        summary = ScoreSummary(
+            rows=800, classes=7, max_average_k=3, max_size=5, min_size=0, candidates=candidates,
+            noise=None if noise is None else NoisyLabels(noise=noise, groups=np.zeros(7, int)),
+        )  # fmt: skip
+        summary.update(scores, labels)
+        rules = [
+            summary.coverage(0.8),
+            summary.coverage(0.8, delta=0.1),
+            *(summary.class_coverage(0.8, macro_weight=weight) for weight in (0.0, 0.5, 1.0)),
+            summary.guaranteed_average_k(3, "mean", delta=0.1),
+            summary.guaranteed_average_k(3, "probability", delta=0.1),
+        ]
+        thresholds[candidates] = [
+            np.mean(rule.lambda_val if rule.class_thresholds is None else rule.class_thresholds)
+            for rule in rules
+        ]
+    *of_coverage, of_mean, of_probability = np.sign(np.subtract(thresholds[8], thresholds[1]))
+    assert of_coverage == [-1] * 5  # lower, for larger sets
+    assert (of_mean, of_probability) == (1, 1)
 
 
 def test_coverage_needs_the_labels_of_every_row() -> None:
