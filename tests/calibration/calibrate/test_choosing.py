@@ -15,10 +15,11 @@ from florilege.calibration.record.record_file import selection_note
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
 from florilege.calibration.settings import CalibrationPlan
-from florilege.calibration.view import PLAIN
+from florilege.calibration.view import PLAIN, View
 from florilege.data.sources import open_dataset
 from florilege.models.bundle import Bundle, open_bundle, replace_files
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
+from florilege.models.regions import RegionList
 from tests.calibration.calibrate.test_fit import PLANTS
 from tests.calibration.record.test_record import COUNTS, ROWS, sample_logits, scoring_of
 from tests.calibration.simulation import CLASSES
@@ -157,7 +158,10 @@ def test_a_hit_rate_to_expect_is_stated_where_these_photos_can_tell(
 def test_thresholds_are_those_of_the_rows_that_did_not_choose() -> None:
     logits, labels = sample_logits()
     choosing = np.arange(ROWS) % 5 == 0
-    plan = CalibrationPlan(classes=CLASSES, ks=(3.0,), score_kind="softmax", images=(2,))
+    alps = RegionList(name="alps", classes=(3, 5, 8))
+    plan = CalibrationPlan(
+        classes=CLASSES, ks=(3.0,), score_kind="softmax", images=(2,), lists=(alps,)
+    )
     record = fit_record(
         scoring_of({"linear": logits}, labels, observations=PLANTS),
         plan,
@@ -171,6 +175,8 @@ def test_thresholds_are_those_of_the_rows_that_did_not_choose() -> None:
     assert point.lambda_val == rule.lambda_val
     members = rule.sets(values)[np.arange(len(values)), labels[~choosing]]
     assert point.row.hit_rate == members.mean()
+    listed = np.isin(labels[~choosing], alps.classes).sum()
+    assert record.lists[0].rows == record.point(View(list="alps"), point.setting).rows == listed
     assert CalibrationRecord.from_json(record.to_json()) == record
 
 
