@@ -16,7 +16,7 @@ from florilege.models.bundle import open_bundle
 from tests.server import garden
 from tests.server.http_client import identify
 
-OF_THE_RECORD = {"value", "lambda_val", "size_deviation", "size_histogram", "hit_rows"}
+OF_THE_RECORD = {"value", "lambda_val", "size_deviation", "size_histogram", "size_rows", "hit_rows"}
 INTERVALS = {"size_low", "size_high", "hit_low", "hit_high"}
 COLUMN_OF_FIGURE: dict[Verb, dict[str, str]] = {  # the column of each figure by its name
     "calibrate": {"mean_set_size": "size", "hit_rate": "hit_rate", "empty_rate": "empty_rate",

@@ -43,7 +43,7 @@ def test_every_promise_allows_for_the_scores_that_the_rows_compared(
     random = np.random.default_rng(4)
     scores, labels = random.dirichlet(np.full(7, 0.3), 800), random.integers(0, 7, 800)
     labels[:600] = scores[:600].argmax(axis=1)
-    thresholds = dict[int, list[np.ndarray]]()
+    thresholds = dict[int, list[float]]()
     for candidates in (1, 8):
         summary = ScoreSummary(
             rows=800, classes=7, max_average_k=3, max_size=5, min_size=0, candidates=candidates,
@@ -58,7 +58,8 @@ def test_every_promise_allows_for_the_scores_that_the_rows_compared(
             summary.guaranteed_average_k(3, "probability", delta=0.1),
         ]
         thresholds[candidates] = [
-            np.mean(rule.lambda_val if rule.class_thresholds is None else rule.class_thresholds)
+            (rule.lambda_val or 0.0)
+            + (0.0 if rule.class_thresholds is None else rule.class_thresholds.mean())
             for rule in rules
         ]
     *of_coverage, of_mean, of_probability = np.sign(np.subtract(thresholds[8], thresholds[1]))
