@@ -37,10 +37,12 @@ from florilege.models.session import Session
 from florilege.server.answers.query import IdentifyQuery, SurveyQuery
 from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.process import (
+    LOOP_TURN_MS,
     allow_connections,
     bind,
     ignore_hangups,
     log_to_stderr,
+    request_long_turns,
     tune_malloc,
 )
 from florilege.server.settings import Settings
@@ -111,6 +113,7 @@ def _serve_command(
     from florilege.server.serve import GracefulServer
 
     tune_malloc()
+    request_long_turns(LOOP_TURN_MS)
     count_alone()
     app = create_app(settings)
     gc.freeze()  # a collection of the loaded objects takes 50 ms with 10,000 classes

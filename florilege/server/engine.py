@@ -27,6 +27,7 @@ from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.bounds import BoundedThread, RecentItems, draining, run_in
 from florilege.server.problems import Code, Problem
+from florilege.server.process import PHOTO_TURN_MS, request_long_turns
 from florilege.server.prometheus import Metrics
 from florilege.server.publisher import Publisher, open_listeners
 from florilege.server.settings import Settings
@@ -95,7 +96,8 @@ class Engine:
         self._retiring = set[asyncio.Task[None]]()
         self.photos = Tally() if group is None else group.tally("photos")  # not finished
         self.service_s = 0.1  # moving mean of the seconds one photo takes
-        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="photo")
+        turns = partial(request_long_turns, PHOTO_TURN_MS)
+        self._pool = ThreadPoolExecutor(self.threads, "photo", initializer=turns)
         # Two threads, so that lists and similar names never hold up the form of a photo.
         self.forms = BoundedThread("forms", limit=MAX_QUEUE, timeout_s=settings.queue_timeout_s)
         self.lookups = BoundedThread("lookups", timeout_s=settings.queue_timeout_s)

@@ -1,4 +1,4 @@
-"""The process of a server: its port, its log, and what malloc keeps.
+"""The process of a server: its port, its log, what malloc keeps, how long its threads run.
 
 The log and malloc are those of the whole process, so only a program should set them up, not a
 library. Lines about a request contain its id, route, method, status and time, but no address, file
@@ -8,9 +8,12 @@ name, query or key.
 import ctypes
 import json
 import logging
+import os
+import platform
 import resource
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -150,6 +153,11 @@ LARGE_BYTES = 4 * 2**20
 """Blocks of every large picture are larger; those of a phone's JPEG are smaller."""
 MOST_FILES = 8192  # a connection without a request takes 4 KB of memory
 KEPT_BYTES = 16 * 2**20  # free, at the end of the heap of each thread; a photo takes about half
+# The event loop asks for shorter turns than the threads of photos, so that it interrupts them: with
+# 20 for both, 1 % of requests for /livez waited 25 ms on quiet cores, instead of 15 to 17.
+LOOP_TURN_MS, PHOTO_TURN_MS = 10, 20
+_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}  # system call; most C libraries have no function
+_KEEP_POLICY = 0x08  # that of `chrt`, for example
 
 
 class _LineFormatter(logging.Formatter):
@@ -197,6 +205,22 @@ def tune_malloc() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
         mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+
+
+def request_long_turns(milliseconds: int) -> None:
+    """Ask Linux to let this thread run so long before others have their turn, from Linux 6.12 on.
+
+    Threads that this one starts ask for the same; the default is at most 3 ms. Beside other
+    programs a turn often ends while its thread holds the interpreter's lock, and then all threads
+    of the server wait until it has another one. A thread that asks for less still interrupts.
+    """
+    number = _SCHED_SETATTR.get(platform.machine())
+    if sys.platform != "linux" or number is None:
+        return
+    nice = os.getpriority(os.PRIO_PROCESS, 0)  # of this thread; the call would set it to 0
+    attributes = struct.pack("=IIQiIQQQ", 48, 0, _KEEP_POLICY, nice, 0, milliseconds * 10**6, 0, 0)
+    # It says nothing where it fails: older systems and some containers refuse, and that is all.
+    ctypes.CDLL(None).syscall(number, 0, attributes, 0)
 
 
 def allow_connections() -> None:

@@ -16,7 +16,13 @@ from florilege.processes import WorkerGroup
 from florilege.processes.shared_state import count_together
 from florilege.server.app import create_app
 from florilege.server.http.connection import Connection
-from florilege.server.process import ignore_hangups, log_to_stderr, tune_malloc
+from florilege.server.process import (
+    LOOP_TURN_MS,
+    ignore_hangups,
+    log_to_stderr,
+    request_long_turns,
+    tune_malloc,
+)
 from florilege.server.serve import GracefulServer, log
 from florilege.server.settings import Settings
 
@@ -109,6 +115,7 @@ def run_worker(settings: Settings, group: WorkerGroup, channel: socket.socket) -
     ignore_hangups()
     log_to_stderr(settings, worker=group.number + 1)
     tune_malloc()
+    request_long_turns(LOOP_TURN_MS)
     share_cores(group.count)
     count_together(group)
     group.set("process", os.getpid())

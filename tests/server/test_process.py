@@ -1,12 +1,17 @@
-"""Large blocks return to the system, smaller ones are kept."""
+"""Large blocks return to the system, smaller ones are kept; threads ask for longer turns."""
 
 import ctypes
+import os
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from florilege.server.process import tune_malloc
+from florilege.server.process import request_long_turns, tune_malloc
+from tests.server.thread_turns import turn_ms
 
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="settings of Linux")
 
@@ -91,3 +96,49 @@ def test_memory_of_one_photo_is_there_for_the_next() -> None:
 def test_systems_without_these_settings_do_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())  # no mallopt
     tune_malloc()
+
+
+def of_new_thread(work: Callable[[], object]) -> None:
+    """Do something in a thread that ends."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
+
+
+@on_linux
+def test_a_thread_and_those_it_starts_run_as_long_as_they_ask_for() -> None:
+    before = turn_ms(threading.get_native_id())
+
+    def check() -> None:
+        request_long_turns(17)
+        assert turn_ms(threading.get_native_id()) == 17
+        of_new_thread(lambda: check_other(17))
+        of_new_thread(lambda: request_long_turns(31))
+        check_other(17)
+
+    def check_other(expected: float) -> None:
+        assert turn_ms(threading.get_native_id()) == expected
+
+    of_new_thread(check)
+    check_other(before)
+
+
+@on_linux
+def test_priority_and_policy_stay_as_the_user_has_set_them() -> None:
+    def check() -> None:
+        os.setpriority(os.PRIO_PROCESS, 0, 7)  # Linux: of this thread
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        request_long_turns(17)
+        assert turn_ms(threading.get_native_id()) == 17
+        assert os.getpriority(os.PRIO_PROCESS, 0) == 7
+        assert os.sched_getscheduler(0) == os.SCHED_BATCH
+
+    of_new_thread(check)
+
+
+@on_linux
+def test_an_unknown_machine_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = turn_ms(threading.get_native_id())
+    monkeypatch.setattr("platform.machine", lambda: "sparc64")
+    request_long_turns(17)
+    monkeypatch.undo()
+    assert turn_ms(threading.get_native_id()) == before

@@ -21,12 +21,13 @@ from florilege.calibration.record.record_file import read_record
 from florilege.errors import BundleError, UsageError
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.server.app import create_app
-from florilege.server.process import bind
+from florilege.server.process import LOOP_TURN_MS, PHOTO_TURN_MS, bind
 from florilege.server.serve import GracefulServer
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.server_process import ROOT, ServeProcess
 from tests.server.server_thread import wait_for
+from tests.server.thread_turns import turn_ms, turns_ms
 
 PHOTO = garden.encoded(garden.pixels(garden.COLOURS[4], side=900), "JPEG", quality=95)
 
@@ -155,6 +156,14 @@ def test_a_server_writes_no_metrics_into_a_folder_of_others(
     with ServeProcess(bundle) as served:
         assert "florilege_requests_in_progress 1.0" in metrics(served.port)
     assert not (tmp_path / "metrics").exists()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_the_event_loop_and_photos_ask_for_long_turns(bundle: Path) -> None:
+    with ServeProcess(bundle) as served:
+        ask(served.port)
+        assert turn_ms(served.process.pid) == LOOP_TURN_MS
+        assert turns_ms(served.process.pid) == {LOOP_TURN_MS, PHOTO_TURN_MS}
 
 
 @pytest.mark.parametrize(

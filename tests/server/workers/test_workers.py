@@ -29,10 +29,11 @@ from florilege.calibration.record.record_file import read_record
 from florilege.feedback_store import FILE
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.processes import METRIC_BYTES, METRIC_KINDS, METRICS, WorkerGroup
-from florilege.server.process import MOST_FILES
+from florilege.server.process import LOOP_TURN_MS, MOST_FILES, PHOTO_TURN_MS
 from tests.server import garden
 from tests.server.server_process import ROOT, ServeProcess
 from tests.server.server_thread import wait_for
+from tests.server.thread_turns import turn_ms, turns_ms
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -144,6 +145,15 @@ def test_all_processes_may_open_many_files(workers: Workers) -> None:
     for process in (workers.process.pid, *workers.processes().values()):
         soft, hard = resource.prlimit(process, resource.RLIMIT_NOFILE)
         assert soft >= min(MOST_FILES, hard)
+
+
+def test_threads_that_work_on_photos_ask_for_longer_turns(workers: Workers) -> None:
+    with ExitStack() as stack:
+        for worker, connection in workers.connect(stack).items():
+            ask(connection, "POST", "/v1/identify", PHOTO)
+            process = workers.processes()[worker]
+            assert turn_ms(process) == LOOP_TURN_MS
+            assert turns_ms(process) == {LOOP_TURN_MS, PHOTO_TURN_MS}
 
 
 def test_the_rate_of_a_key_is_that_of_all_workers(workers: Workers) -> None:
