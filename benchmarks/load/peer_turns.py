@@ -2,19 +2,23 @@
 
     python -m benchmarks.load.peer_turns BUNDLE [--peers litserve] [--workers 1,2]
                                          [--connections 8,32] [--seconds 1] [--rounds 5]
+                                         [--busy 2]
 
 `benchmarks.load.server` measures one server after the other, and a machine with other work changes
 from minute to minute. Here `florilege serve` and its peers, each with each number of processes,
 wait side by side and are put under load in turn; servers without requests cost next to nothing.
-Photos go as forms to all. Medians are printed as CSV; ``beside`` is the rate over that of the best
-florilege of the same turn, the median of the turns.
+``--busy`` starts so many programs that only count, each in a session of its own, as other users'
+would be. Photos go as forms to all. Medians are printed as CSV; ``beside`` is the rate over that of
+the best florilege of the same turn, the median of the turns.
 """
 
 import argparse
 import csv
+import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -43,6 +47,7 @@ def main() -> None:
     parser.add_argument("--connections", default="8,32")
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--busy", type=int, default=0, help="other programs that run meanwhile")
     arguments = parser.parse_args()
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(COLUMNS)
@@ -55,6 +60,8 @@ def main() -> None:
             for name in (OURS, *arguments.peers.split(","))
             for count in arguments.workers.split(",")
         ]
+        for _ in range(arguments.busy):
+            stack.enter_context(busy_program())
         for photo_name, width, height, size in PHOTOS:
             if photo_name not in SIZES:
                 continue
@@ -70,6 +77,17 @@ def main() -> None:
                 for row in rows(targets, turns):
                     table.writerow((photo_name, connections, *row))
                 sys.stdout.flush()
+
+
+@contextmanager
+def busy_program() -> Iterator[None]:
+    """Another program that keeps a core busy."""
+    loop = [sys.executable, "-c", "while True: pass"]
+    with subprocess.Popen(loop, start_new_session=True) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def turn(target: Target, clients: Clients, photo: bytes, connections: int, seconds: float) -> Turn:
