@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -37,14 +37,14 @@ FIGURES: Final = Path(__file__).with_suffix(".csv")
 COLUMNS: Final = ("slice", "measured", "card", "versions", "date")
 PACKAGES: Final = ("torch", "onnxruntime-gpu", "onnxruntime", "timm")
 ROW: Final = "cifar100-ce-k5"
-# Each variant is a process that begins with torch, and each network that is compiled a minute.
-_TRAININGS: Final = (
-    (("ours", "plain"),),
-    (("network alone", "our loader", "plain loader"),),
-    (("our features", "plain features"),),
-    (("ours",), "--compile"),
-    (("plain",), "--compile"),
-)
+FREE: Final = "flora:train=64,val=48,test=48"
+# Each variant is a process that begins with torch, and a server with a GPU starts slowly.
+_TRAININGS: Final = {
+    "loop": ("ours", "plain"),
+    "loader": ("network alone", "our loader", "plain loader"),
+    "features": ("our features", "plain features"),
+}
+_LOADS: Final = (("250 KB", "1"), ("250 KB", "4"), ("250 KB", "8"), ("12 MP", "4"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,32 +66,23 @@ def steps_of(device: str, out: Path, cifar: Path | None) -> list[Step]:
     full = device == "cuda"
     on_device = ("--device", device)
     flora = "flora:train=8000,val=1000,test=1000" if full else "flora:train=64,val=48,test=48"
-    network = (
-        "--backbone",
-        "resnet50" if full else "tiny",
-        "--image-size",
-        "224" if full else "48",
-    )
+    size = ("resnet50", "--image-size", "224") if full else ("tiny", "--image-size", "48")
+    network = ("--backbone", *size)
     run, bundle, ranks = str(out / "run"), str(out / "bundle"), str(out / "ranks")
     train = (*PYTHON, "florilege", "train", "--data", flora, *network, *on_device)
-    step = (*PYTHON, "benchmarks.speed.losses", *on_device, "--repetitions", "30" if full else "2")
-    photos = "made-up:4000" if full else flora
-    beside_plain = (*PYTHON, "benchmarks.speed.training", photos, *on_device, "--rounds", "1")
-    on_gpu = (*network, "--batch-size", "128", "--workers", "8", "--precision", "bf16")
-    on_cpu = ("--backbone", "resnet18", "--image-size", "32")
     torchrun = (*PYTHON, "torch.distributed.run", "--nproc-per-node", "2", "-m")
     row_of = (*PYTHON, "florilege", "train", "--recipe", ROW, "--out", str(out / ROW), *on_device)
     row = (*row_of, "--resume")  # it also begins a run
     made_up = (*PYTHON, "benchmarks.papers.recipes", ROW, *on_device)
-    marked = ("-m", "gpu") if full else ()
+    pytest, marked = (*PYTHON, "pytest", "-q", "-rs"), ("-m", "gpu") if full else ()
     return [
-        *(
-            Step(
-                name=f"tests-{path.stem.removeprefix('test_')}",
-                title="Tests marked `gpu`, or what a CPU rehearses of them",
-                commands=[(*PYTHON, "pytest", "-q", "-rs", *marked, str(path))],
-            )
-            for path in (gpu_tests() if full else [TESTS / "training/loop/test_gpu.py"])
+        *_each(
+            "tests",
+            "Tests marked `gpu`, or what a CPU rehearses of them",
+            {
+                path.stem.removeprefix("test_"): (*pytest, *marked, str(path))
+                for path in (gpu_tests() if full else [TESTS / "training/loop/test_gpu.py"])
+            },
         ),
         Step(
             name="pipeline",
@@ -99,36 +90,13 @@ def steps_of(device: str, out: Path, cifar: Path | None) -> list[Step]:
             commands=[
                 (*train, "--epochs", "1", "--out", run),
                 (*train, "--epochs", "2", "--out", run, "--resume"),
-                (*PYTHON, "florilege", "export", run, "--out", bundle),
-                (*PYTHON, "florilege", "calibrate", bundle, "--data", flora, "--split", "val"),
+                *_calibrated(run, bundle, flora),
                 (*PYTHON, "florilege", "evaluate", bundle, "--data", flora, "--split", "test"),
             ],
         ),
-        Step(
-            name="losses",
-            title="What each loss costs, alone and in a step",
-            commands=[
-                (*step, "--classes", "1000") if full else (*step, "--classes", "100", "--k", "5"),
-                *([(*step, "--step", "resnet50")] if full else []),
-            ],
-        ),
-        Step(
-            name="training",
-            title="The loop and the loader beside a plain one",
-            commands=[
-                (*beside_plain, *(on_gpu if full else on_cpu), "--only", *variants, *options)
-                for variants, *options in _TRAININGS
-                if full or not options  # compiling takes a minute
-            ],
-        ),
-        Step(
-            name="serving",
-            title="Photos a second of a server, beside what the GPU alone does",
-            commands=[
-                (*PYTHON, "benchmarks.load.server", bundle, *on_device)
-                + (() if full else ("--seconds", "0.3", "--rounds", "1"))
-            ],
-        ),
+        *_losses(device),
+        *_trainings(device, flora, network),
+        *_loads(device, out, bundle),
         Step(
             name="ranks",
             title="Two processes train together",
@@ -140,9 +108,89 @@ def steps_of(device: str, out: Path, cifar: Path | None) -> list[Step]:
             title=f"The first row of CIFAR-100 ({ROW}), as far as time allows",
             commands=[(*row, "--data", str(cifar))]
             if cifar
-            else [(*made_up, "--steps", "300" if full else "1")],
+            else [(*made_up, "--steps", *(("300",) if full else ("1", "--batch-size", "16")))],
             continues=cifar is not None,
         ),
+    ]
+
+
+def _each(
+    name: str, title: str, commands: Mapping[str, Command], *, continues: bool = False
+) -> list[Step]:
+    """A step for each command, which needs no other."""
+    return [
+        Step(name=f"{name}-{what}", title=title, commands=[command], continues=continues)
+        for what, command in commands.items()
+    ]
+
+
+def _calibrated(run: str, bundle: str, data: str) -> tuple[Command, ...]:
+    return (
+        (*PYTHON, "florilege", "export", run, "--out", bundle),
+        (*PYTHON, "florilege", "calibrate", bundle, "--data", data, "--split", "val"),
+    )
+
+
+def _losses(device: str) -> list[Step]:
+    """On a CPU without a network, which would take minutes."""
+    begin = (*PYTHON, "benchmarks.speed.losses", "--device", device, "--repetitions")
+    commands: dict[str, Command] = {"alone": (*begin, "2", "--classes", "100", "--k", "5")}
+    if device == "cuda":
+        commands["alone"] = (*begin, "30", "--classes", "1000")
+        commands["step"] = (*begin, "30", "--step", "resnet50")
+    return _each("losses", "What each loss costs, alone and in a step", commands)
+
+
+def _trainings(device: str, flora: str, network: Command) -> list[Step]:
+    """Where time ends before a network is compiled, its kernels are there the next time."""
+    full = device == "cuda"
+    of_gpu = (*network, "--batch-size", "128", "--workers", "8", "--precision", "bf16")
+    sizes = of_gpu if full else ("--backbone", "resnet18", "--image-size", "32")
+    photos = "made-up:4000" if full else flora
+    begin = (*PYTHON, "benchmarks.speed.training", photos, "--device", device, *sizes)
+    begin = (*begin, "--rounds", "1", "--only")
+    variants = {what: (*begin, *names) for what, names in _TRAININGS.items()}
+    title = "The loop and the loader beside a plain one"
+    compiled = {f"compiled-{what}": (*begin, what, "--compile") for what in ("ours", "plain")}
+    return [
+        *_each("training", title, variants),
+        *(_each("training", title, compiled, continues=True) if full else ()),
+    ]
+
+
+def _loads(device: str, out: Path, bundle: str) -> list[Step]:
+    """Servers with the network of the pipeline, and with one that costs nothing."""
+    full, load = device == "cuda", (*PYTHON, "benchmarks.load.server")
+    briefly = ("--seconds", "1", "--rounds", "2", "--connections", "32,128")
+    if not full:
+        briefly = ("--seconds", "0.3", "--rounds", "1", "--connections", "8")
+    free_run, free = str(out / "free-run"), str(out / "free-bundle")
+    nothing = ("--backbone", "tiny", "--image-size", "48", "--epochs", "0", "--device", "cpu")
+
+    def loads(*begin: str, photos: Sequence[tuple[str, str]]) -> dict[str, Command]:
+        return {
+            f"{photo.replace(' ', '-')}-{workers}": (
+                *(*load, *begin, *briefly, "--photos", photo, "--workers", workers),
+            )
+            for photo, workers in (photos if full else photos[:1])
+        }
+
+    without = loads(free, photos=[(photo, n) for photo in ("250 KB", "64 px") for n in "18"])
+    return [
+        *_each(
+            "serving",
+            "Photos a second of a server, beside what the GPU alone does",
+            loads(bundle, "--device", device, photos=_LOADS),
+        ),
+        Step(
+            name="free",
+            title="A network that costs nothing",
+            commands=[
+                (*PYTHON, "florilege", "train", "--data", FREE, *nothing, "--out", free_run),
+                *_calibrated(free_run, free, FREE),
+            ],
+        ),
+        *_each("cores", "Photos a second with that network, without a GPU", without),
     ]
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -107,11 +108,29 @@ def test_every_command_names_a_module_that_exists_and_the_device(
             place = Path(*command[2].split("."))
             ours = command[2].startswith(("benchmarks", "florilege"))
             assert not ours or place.with_suffix(".py").exists() or place.is_dir()
-    (training,) = (step for step in steps if step.name == "training")
-    variants = [command[command.index("--only") + 1 :] for command in training.commands]
+    trainings = [step.commands[0] for step in steps if step.name.startswith("training-")]
+    variants = [command[command.index("--only") + 1 :] for command in trainings]
     assert {"ours", "plain", "network alone"} < {word for words in variants for word in words}
     assert all(len([w for w in words if w[:2] != "--"]) <= 3 for words in variants), "two minutes"
+    assert all(step.continues for step in steps if "--compile" in step.commands[0])
     last = steps_of(device, tmp_path, Path("cifar-100"))[-1]
     assert any("cifar-100" in part for part in last.commands[0])
     assert last.continues
     assert "--resume" in last.commands[0]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_loads_on_a_server_end_in_half_a_slice(device: str, tmp_path: Path) -> None:
+    loads = 0
+    for step in steps_of(device, tmp_path, None):
+        for command in step.commands:
+            if "benchmarks.load.server" not in command:
+                continue
+            loads += 1
+            values = dict(pairwise(command))
+            seconds, rounds = float(values["--seconds"]), int(values["--rounds"])
+            puts = 1 + len(values["--connections"].split(","))  # and one of photos by chance
+            assert len(values["--workers"].split(",")) == len(values["--photos"].split(",")) == 1
+            # the limit before and after each, and something to warm up with
+            assert seconds * (2 + puts * (2 * rounds + 1)) < SLICE_S / 2
+    assert loads == (8 if device == "cuda" else 2)

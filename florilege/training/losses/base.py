@@ -159,7 +159,8 @@ class Loss(nn.Module):
         if self.reduction == "mean":
             return loss
         if labels.is_floating_point():
-            return loss * over_ranks(loss.new_tensor(labels.shape[0]))
+            rows = loss.new_full((), labels.shape[0])  # `new_tensor` would wait for a GPU
+            return loss * over_ranks(rows)
         return loss * over_ranks((whole(labels) != self.ignore_index).sum())
 
 
