@@ -8,6 +8,7 @@ import platform
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
@@ -110,8 +111,11 @@ def open_graph(
     quiet: bool = False,
     replayed: bool = False,
     bf16: bool = False,
+    falls_back: bool = False,
 ) -> Any:
     """Open a graph in ONNX Runtime with one thread per call; ``quiet`` disables its log.
+
+    With ``falls_back`` it goes to the CPU where a GPU fails, now or later.
 
     With ``bf16`` an ARM processor multiplies matrices in bf16 if it supports that. A GPU computes
     in full float32, not TF32, whose 10-bit mantissa would move scores past thresholds calibrated
@@ -138,7 +142,10 @@ def open_graph(
     options.add_session_config_entry("session.load_model_format", "ONNX")
     cuda = {"use_tf32": "0", "enable_cuda_graph": str(int(replayed))}
     configured = [(CUDA, cuda) if name == CUDA else name for name in providers]
-    return runtime.InferenceSession(content, options, providers=configured)
+    with redirect_stdout(sys.stderr):  # it prints that it falls back
+        return runtime.InferenceSession(
+            content, options, providers=configured, enable_fallback=int(falls_back)
+        )
 
 
 _TYPES: Final = {"u8": "tensor(uint8)", "f32": "tensor(float)"}

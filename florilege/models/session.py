@@ -1,9 +1,10 @@
 """Run the network of a bundle."""
 
 import ctypes
+import re
 import sys
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from time import perf_counter
 from types import ModuleType
@@ -28,6 +29,10 @@ from florilege.models.runtime import (
 )
 
 INPUT: Final = "image"
+BATCH: Final = 32  # pictures, of a GPU
+_CHECKED: Final = 4  # pictures of the first batch that are also run one by one
+_LAST_DIGITS: Final = 1e-5  # of the largest logit
+_NO_MEMORY: Final = re.compile("out of memory|ALLOC_FAILED|Failed to allocate memory|bad alloc")
 FEATURES: Final = "features"  # input of the last layer, (batch, dimensions); may be absent
 
 Floats = npt.NDArray[np.float32]
@@ -61,7 +66,7 @@ class Session:
     Raises:
         ValueError: The device is unknown.
         UsageError: The runtime is missing or installed twice, this processor does not support the
-            precision, or ``cuda`` is not usable.
+            precision, ``cuda`` is not usable, or there is no memory for the network.
         BundleError: The graph is damaged or does not fit the bundle.
     """
 
@@ -76,6 +81,7 @@ class Session:
         self._graph = _load(bundle, runtime, device)
         self.provider: str = self._graph.get_providers()[0]  # the one in use
         self.concurrency = runtime.concurrency
+        self._batch: int | None = None  # pictures, on a GPU, once that is checked
         if device == "cuda":
             _demand_cuda(self.provider)
         self.heads: Mapping[str, str] = bundle.heads  # ONNX output name by head name
@@ -96,6 +102,41 @@ class Session:
         started = perf_counter()
         outputs = self.outputs(pixels[np.newaxis], features=features)
         return outputs, perf_counter() - started
+
+    def each(
+        self, pictures: Sequence[npt.NDArray[np.uint8]], *, features: bool = False
+    ) -> Iterator[Outputs]:
+        """:meth:`outputs` of each picture, ``(image_size, image_size, 3)``.
+
+        On a GPU in batches, all of one size: what else is in a batch then changes nothing. One by
+        one if the logits of batches differ from those of single pictures in more than last digits.
+        """
+        if self.provider == CUDA and pictures and self._batch is None:
+            self._batch = BATCH if self._batches_agree(pictures) else 1
+        size = self._batch or 1
+        for first in range(0, len(pictures), size):
+            yield from self._rows(pictures[first : first + size], size, features)
+
+    def _rows(
+        self, pictures: Sequence[npt.NDArray[np.uint8]], size: int, features: bool
+    ) -> Iterator[Outputs]:
+        """The outputs of each of some pictures, which others fill up to a batch."""
+        batch = [*pictures, *[pictures[0]] * (size - len(pictures))]
+        outputs = self.outputs(np.stack(batch), features=features)
+        for row in range(len(pictures)):
+            own = slice(row, row + 1)
+            logits = {head: values[own] for head, values in outputs.logits.items()}
+            yield Outputs(logits, None if outputs.features is None else outputs.features[own])
+
+    def _batches_agree(self, pictures: Sequence[npt.NDArray[np.uint8]]) -> bool:
+        some = pictures[:_CHECKED]
+        singles = [next(self._rows([picture], 1, False)).logits for picture in some]
+        batch = [outputs.logits for outputs in self._rows(some, BATCH, False)]
+        return all(
+            np.abs(one[head] - many[head]).max() <= _LAST_DIGITS * np.abs(one[head]).max()
+            for one, many in zip(singles, batch, strict=True)
+            for head in one
+        )
 
     def logits(self, images: npt.NDArray[np.uint8]) -> dict[str, Floats]:
         """Only the logits of :meth:`outputs`."""
@@ -204,13 +245,18 @@ def _load(bundle: Bundle, runtime: Runtime, device: str) -> Any:
     try:
         if runtime.name == OPENVINO:
             return open_in_openvino(content, bundle.preprocess.image_size, bf16=bf16)
-        return open_graph(content, providers=providers, bf16=bf16)
+        return open_graph(content, providers=providers, bf16=bf16, falls_back=device == "auto")
     except UsageError:
         raise
     except Exception as error:  # the runtime raises a different class for each kind of damage
+        reason = " ".join(str(error).split())
+        if _NO_MEMORY.search(reason):
+            raise UsageError(
+                f"there is no memory left for the network ({reason}): use fewer --workers, end "
+                "what else fills the GPU (see nvidia-smi), or add --device cpu"
+            ) from error
         raise BundleError(
-            f"{bundle.path / MODEL} cannot be loaded ({' '.join(str(error).split())}): export the "
-            "model again"
+            f"{bundle.path / MODEL} cannot be loaded ({reason}): export the model again"
         ) from error
 
 

@@ -3,6 +3,7 @@
 import ctypes
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -244,6 +245,49 @@ def test_cuda_that_silently_fell_back_is_refused() -> None:
     _demand_cuda(runtime.CUDA)
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "CUDA failure 2: out of memory ; GPU=0 ; expr=cudaMalloc",
+        "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED",
+        "bfc_arena.cc:376 Failed to allocate memory for requested buffer of size 9437184",
+    ],
+)
+def test_a_gpu_without_room_for_another_session_is_no_damaged_model(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"[ONNXRuntimeError] : 6 : {reason}")
+
+    monkeypatch.setattr(runtime.import_runtime(), "InferenceSession", fails)
+    with pytest.raises(UsageError, match=r"no memory left .*: use fewer --workers, end what else"):
+        Session(bundle, device="cpu")
+
+
+@pytest.mark.parametrize(("device", "falls_back"), [("auto", 1), ("cuda", 0), ("cpu", 0)])
+def test_only_auto_goes_to_the_cpu_where_a_gpu_fails_and_says_so_beside_the_answers(
+    bundle: Bundle,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    device: str,
+    falls_back: int,
+) -> None:
+    requests = []
+    real = runtime.import_runtime().InferenceSession
+
+    def spy(*given: Any, enable_fallback: int, **_: Any) -> Any:
+        requests.append(enable_fallback)
+        print("Falling back")  # noqa: T201
+        return real(*given, providers=[runtime.CPU])
+
+    monkeypatch.setattr(runtime.import_runtime(), "InferenceSession", spy)
+    monkeypatch.setattr("florilege.models.session._wanted_providers", lambda *_: [runtime.CPU])
+    with nullcontext() if device != "cuda" else pytest.raises(UsageError, match="runs on CPU"):
+        Session(bundle, device=device)
+    assert requests == [falls_back]
+    assert capsys.readouterr() == ("", "Falling back\n")
+
+
 @pytest.mark.gpu
 def test_cuda_runs_the_graph_on_the_gpu(bundle: Bundle) -> None:
     if "onnxruntime-gpu" not in runtime.installed_wheels():
@@ -354,7 +398,7 @@ def test_a_gpu_computes_in_float32_and_captures_where_it_is_to_be_replayed(
 ) -> None:
     requests = list[Any]()
     monkeypatch.setattr(
-        onnxruntime, "InferenceSession", lambda *_, providers: requests.extend(providers)
+        onnxruntime, "InferenceSession", lambda *_, providers, **__: requests.extend(providers)
     )
     open_graph(network({"logits": 1.0}), providers=[runtime.CUDA, runtime.CPU], replayed=replayed)
     graph = "1" if replayed else "0"

@@ -2,6 +2,8 @@
 
 The code is that of the server, and photos are processed one at a time, since a batch could change
 the last digit. So a photo gets the same outputs wherever it is scored, on processors of one kind.
+A GPU, whose batches differ in the last digits on the server too, gets batches of one size: what
+else is in them then changes nothing.
 """
 
 import hashlib
@@ -11,11 +13,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from florilege.calibration.photo_groups import observation_numbers
 from florilege.calibration.record import CalibrationRecord
@@ -30,7 +33,7 @@ from florilege.models.bundle import MODEL, Bundle, Packed, open_bundle, unpacked
 from florilege.models.images import DECODER_VERSION, ImageError, load
 from florilege.models.output_store import OutputStore, photo_id
 from florilege.models.runtime import CUDA, Runtime, RuntimeName
-from florilege.models.session import FEATURES, Session
+from florilege.models.session import BATCH, FEATURES, Outputs, Session
 from florilege.terminal import progress
 
 
@@ -158,7 +161,8 @@ def outputs_of(
 ) -> SplitOutputs:
     """Run the network on every photo of a split, in as many threads as there are cores.
 
-    ``features`` need a graph with this output. Ray ``workers`` give the same outputs. Photos whose
+    ``features`` need a graph with this output. Ray ``workers`` give the same outputs, but for the
+    last digits on a GPU, where they take one photo at a time. Photos whose
     outputs are in the folder ``cache`` are only read and hashed; the outputs of the others are
     added to it, also those before an interruption. Workers do without.
 
@@ -338,6 +342,8 @@ def _run_inference(
 ) -> Generator[_PhotoInference | str]:
     """The outputs of every photo in order, or an error message; uses Ray ``workers`` if given."""
     rows = range(len(split))
+    if workers is None and session.provider == CUDA:
+        return _infer_in_batches(session, split, features, store)
     if workers is None:
         infer = partial(_infer, session, split, features, store)
         return in_order(infer, rows, threads=session.concurrency)
@@ -347,22 +353,52 @@ def _run_inference(
     return cluster("ray").spread(opener, rows, replace(workers, gpu=gpu))
 
 
-def _infer(
-    session: Session, split: Split, features: bool, store: OutputStore | None, row: int
-) -> _PhotoInference | str:
+class _Decoded(NamedTuple):
+    """A photo that the network is to run on."""
+
+    photo: bytes  # SHA-256
+    picture: NDArray[np.uint8]  # (image_size, image_size, 3)
+
+
+def _read(
+    session: Session, split: Split, store: OutputStore | None, row: int
+) -> _Decoded | _PhotoInference | str:
+    """A photo decoded, its outputs if they are stored, or an error message."""
     try:
         content = split.read(row)
         photo = photo_id(content)
         if store is not None and (stored := store.find(photo)) is not None:
             return _PhotoInference(photo, stored, stored=True)
-        image = load(content, session.bundle.preprocess)
+        return _Decoded(photo, load(content, session.bundle.preprocess))
     except (OSError, ImageError) as error:
         return f"{split.names[row]}: {error}"
-    model_outputs = session.outputs(image[np.newaxis], features=features)
-    outputs = dict(model_outputs.logits)
-    if model_outputs.features is not None:
-        outputs[FEATURES] = model_outputs.features
-    return _PhotoInference(photo, outputs)
+
+
+def _infer(
+    session: Session, split: Split, features: bool, store: OutputStore | None, row: int
+) -> _PhotoInference | str:
+    photo = _read(session, split, store, row)
+    if not isinstance(photo, _Decoded):
+        return photo
+    return _scored(photo, session.outputs(photo.picture[np.newaxis], features=features))
+
+
+def _scored(photo: _Decoded, outputs: Outputs) -> _PhotoInference:
+    named = {} if outputs.features is None else {FEATURES: outputs.features}
+    return _PhotoInference(photo.photo, {**outputs.logits, **named})
+
+
+def _infer_in_batches(
+    session: Session, split: Split, features: bool, store: OutputStore | None
+) -> Generator[_PhotoInference | str]:
+    """The same in batches, while the next photos are decoded."""
+    read = partial(_read, session, split, store)
+    with closing(in_order(read, range(len(split)))) as photos:
+        while group := [*islice(photos, BATCH)]:
+            pictures = [photo.picture for photo in group if isinstance(photo, _Decoded)]
+            outputs = session.each(pictures, features=features)
+            for photo in group:
+                yield _scored(photo, next(outputs)) if isinstance(photo, _Decoded) else photo
 
 
 def _open_inference(

@@ -23,7 +23,8 @@ from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.images import load
-from florilege.models.session import FEATURES, Session
+from florilege.models.runtime import CUDA
+from florilege.models.session import FEATURES, Outputs, Session
 from tests.calibration.command_line import run
 from tests.calibration.small_bundle import make_bundle, make_data
 
@@ -125,6 +126,55 @@ def test_logits_are_those_of_one_photo_at_a_time_in_order(bundle: Bundle, split:
             alone = session.logits(image[np.newaxis])[head]
             assert result[row].tobytes() == alone[0].tobytes()
     scoring.close()
+
+
+def test_a_gpu_gets_batches_of_one_size_and_every_photo_its_own_outputs(
+    bundle: Bundle, split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, sizes = scored(bundle, split), list[int]()
+    session = Session(bundle, device="cpu")
+    session.provider = CUDA  # pretended
+
+    def outputs(of: Session, images: np.ndarray, **options: bool) -> Outputs:
+        sizes.append(len(images))
+        return real(of, images, **options)
+
+    real = Session.outputs
+    monkeypatch.setattr(Session, "outputs", outputs)
+    monkeypatch.setattr("florilege.models.session.BATCH", 5)
+    monkeypatch.setattr(photo_outputs, "BATCH", 5)
+    assert len(split) % 5
+    stored = replace(split, names=split.names[:3], labels=split.labels[:3], observations=None)
+    outputs_of(session, stored, cache=tmp_path).close()
+    assert sizes == [1, 1, 1, 5, 5]  # the first batch is compared
+    scoring = outputs_of(session, split, cache=tmp_path)
+    assert {*sizes[3:]} == {5}
+    for head in bundle.heads:
+        ours, theirs = (
+            np.concatenate([logits for (logits,), _ in of.blocks(head)])
+            for of in (scoring, expected)
+        )
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    assert scoring.photos == expected.photos
+    scoring.close()
+
+
+def test_a_gpu_whose_batches_disagree_gets_one_photo_at_a_time(
+    bundle: Bundle, split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = scored(bundle, split)
+    session = Session(bundle, device="cpu")
+    session.provider = CUDA  # pretended
+
+    def outputs(of: Session, images: np.ndarray, **options: bool) -> Outputs:
+        result = real(of, images, **options)
+        if len(images) > 1:
+            next(iter(result.logits.values()))[1] *= 1.0001
+        return result
+
+    real = Session.outputs
+    monkeypatch.setattr(Session, "outputs", outputs)
+    assert _equal(outputs_of(session, split), expected)
 
 
 def test_the_data_hash_covers_bytes_order_and_classes(bundle: Bundle, split: Split) -> None:
