@@ -80,7 +80,7 @@ const csv = (head, rows) => [head, ...rows].map((row) => row.map(cell).join(",")
 /** A cell; a text that a spreadsheet would run as a formula is given to it as text. */
 function cell(value) {
   const text = String(value ?? "");
-  const plain = typeof value === "string" && /^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text;
+  const plain = typeof value === "string" && /^'*[=+\-@\t\r\n\uFF1D\uFF0B\uFF0D\uFF20]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text;
   return /[",\r\n]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain;
 }
 

@@ -294,12 +294,14 @@ def test_an_undecided_photo_is_exported_as_what_its_species_share(page: "Page") 
     change_json(page, "/v1/identify", of_one_genus)
     show(page)
     page.click("text=Undecided among")
+    page.fill("#note", "\uff1d1+1")  # a wide sign, which some spreadsheets run too
+    page.press("#note", "Enter")
     page.wait_for_selector(".entry:has-text('✓')")
     archive = exported(page)
     (record,) = rows(archive, "occurrence.csv")
     assert (record["scientificName"], record["family"]) == ("Viola", "Violaceae")
     (row,) = rows(archive, "notebook.csv")
-    assert row["decision"] == "undecided"
+    assert (row["decision"], row["note"]) == ("undecided", "'\uff1d1+1")
     assert row["set"].count(";") == len(shown(page)[0]) - 1
 
 
