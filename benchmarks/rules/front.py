@@ -50,7 +50,8 @@ KEY: Final = ("data", "loss", "part", "rule", "parameter", "coverage")
 GAPS: Final = ("gain", "ahead")
 EXACT: Final = "exact posterior"
 OURS: Final = "class_coverage"
-FEW: Final = ("coverage", "balanced_coverage", OURS, "Interp-Q")
+OWN: Final = ("coverage", "balanced_coverage", OURS)
+FEW: Final = (*OWN, "Interp-Q")
 Row = dict[str, Any]
 Curve = NDArray[np.float64]  # (splits, points, figures)
 
@@ -144,8 +145,8 @@ def _error(values: NDArray[np.float64]) -> float:
 def rules_for(data: str, loss: str, part: str) -> list[Rule]:
     """On val ours alone; on 1,000 classes what is fast, and for most losses what adds to it."""
     many = data == INVENTED
-    few = part == "val" or (many and loss != LOSSES[0])
-    names = FEW if few else tuple(rule.name for rule in RULES if not (many and rule.sorts))
+    every = tuple(rule.name for rule in RULES if not (many and rule.sorts))
+    names = OWN if part == "val" else FEW if many and loss != LOSSES[0] else every
     rules = [rule for rule in RULES if rule.name in names]
     missing = [rule for rule in rules if rule.peer and not installed(rule.peer)]
     if missing:
