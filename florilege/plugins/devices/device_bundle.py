@@ -22,7 +22,7 @@ from florilege.calibration.calibrate import (
     differences,
     outputs_of,
 )
-from florilege.calibration.record import CalibrationRecord, Served
+from florilege.calibration.record import CalibrationRecord, OperatingPoint, Served
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import RULES, usual_guarantee
 from florilege.calibration.view import PLAIN, Setting, View
@@ -231,8 +231,6 @@ def _table(record: CalibrationRecord, served: Served) -> Plain:
         "place": table.view.place,
         "fusion": table.scoring.fusion,
         "made_from": table.made_from,
-        "label_noise": None if table.label_noise is None else asdict(table.label_noise),
-        "rows": table.rows,
         "min_size": table.min_size,
         "max_size": points[0].max_size,
         "weighted": RULES[of_rule.rule].balanced,
@@ -242,14 +240,20 @@ def _table(record: CalibrationRecord, served: Served) -> Plain:
                 **Point.of(point, **point.estimates).model_dump(by_alias=True),
                 "guaranteed": point.guaranteed,
                 "reasons": list(point.certificate.reasons),
-                "rows_by_size": list(point.counts.sizes),
-                "misses_by_size": list(point.counts.misses),
-                "chance_by_size": list(point.counts.chance),
-                "hit_rows": point.counts.hit_rows,
+                "hit_rates_by_size": _hit_rates_by_size(point),
             }
             for point in points
         ],
     }
+
+
+def _hit_rates_by_size(point: OperatingPoint) -> list[list[float] | None]:
+    """How often sets in each bin of sizes were right: share, ends of its interval, sets."""
+    shares = (point.hit_rate_at_size(edge) for edge in point.size_bins[: len(point.counts.sizes)])
+    return [
+        None if share is None else [*(round(x, 6) for x in (share.value, *share.ci95)), share.rows]
+        for share in shares
+    ]
 
 
 def _weights(record: CalibrationRecord, list_name: str | None) -> list[float] | None:

@@ -84,15 +84,15 @@ function described({ table, point, calibrated: fits }, calibrated, size, calibra
     guaranteed: calibrated && point.guaranteed && !rejects,
     reasons: [...point.reasons, ...(rejects ? ["suspects_rejected"] : []), ...(fits ? [] : ["another_view"])],
     calibrated_for: { images: table.images, list: table.list, place: table.place }, lambda: point.lambda, min_size: table.min_size,
-    max_size: table.max_size, calibrated, statement: null, ...figuresOf(table, point, size, calibrated, calibration, rejects),
+    max_size: table.max_size, calibrated, statement: null, ...figuresOf(point, size, calibrated, calibration, rejects),
   };
 }
 
 /** The figures of a setting and of its sets of one size, all null if they do not hold. */
-function figuresOf(table, { expected_size, hit_rate, least_coverage: least, ...point }, size, calibrated, calibration, rejects) {
+function figuresOf({ expected_size, hit_rate, least_coverage: least, ...point }, size, calibrated, calibration, rejects) {
   if (!calibrated) return { expected_size: null, hit_rate: null, hit_rate_at_size: null, least_coverage: null };
   const least_coverage = rejects ? null : least;
-  return { expected_size, hit_rate, hit_rate_at_size: rateAtSize(table, point, size, calibration), least_coverage };
+  return { expected_size, hit_rate, hit_rate_at_size: rateAtSize(point, size, calibration), least_coverage };
 }
 
 /** The sets of a photo at the other values of the rule, as `dial` in the server's answers. */
@@ -108,38 +108,15 @@ function dialOf({ table, point }, compared, calibrated, calibration, rejects) {
     if (!stops.has(size) || gap(one) < gap(stops.get(size))) stops.set(size, one);
   }
   return [...stops].filter(([size, one]) => size <= LARGEST_SET || one === point)
-    .map(([size, one]) => ({ ...stopOf(one), size, ...figuresOf(table, one, size, calibrated, calibration, rejects) }));
+    .map(([size, one]) => ({ ...stopOf(one), size, ...figuresOf(one, size, calibrated, calibration, rejects) }));
 }
 
 const stopOf = ({ k, coverage, lambda }) => ({ k, coverage, lambda });
 
-/** With these expected numbers, 0, 1, ... 10 or more have a chance of 5 %; as in `intervals.py`. */
-const FEWEST_OF_FEW = [0, 0.0513, 0.3554, 0.8177, 1.3663, 1.9701, 2.6130, 3.2853, 3.9808, 4.6952, 5.4254];
-
-/** The least expected number with which so many or more have a chance of 5 %, if Wilson's interval is shorter. */
-function fewest(count) {
-  const [below, above] = [Math.floor(count), Math.ceil(count)];
-  if (count > 10) return count;
-  return FEWEST_OF_FEW[below] + (count - below) * (FEWEST_OF_FEW[above] - FEWEST_OF_FEW[below]);
-}
-
-/** How often sets of about this size held the true class, as `hit_rate_at_size` in Python; null where unknown. */
-function rateAtSize(table, point, size, { size_bins: bins, split, selection_split: selection }) {
-  const bin = bins.findLastIndex((edge) => edge <= size);
-  const rows = point.rows_by_size[bin];
-  if (!rows || point.hit_rows === null) return null;
-  const [z, n] = [1.959963984540054, Math.min(1, point.hit_rows / table.rows) * rows];
-  const share = (rows - (point.misses_by_size[bin] ?? 0)) / rows; // of sets that hold the label
-  const centre = (share + (z * z) / (2 * n)) / (1 + (z * z) / n);
-  const half = (z * Math.sqrt((share * (1 - share)) / n + (z * z) / (4 * n * n))) / (1 + (z * z) / n);
-  const low = Math.min(Math.max(0, centre - half), fewest(share * n) / n);
-  const high = Math.max(Math.min(1, centre + half), 1 - fewest((1 - share) * n) / n);
-  const chance = (point.chance_by_size[bin] ?? 0) / rows;
-  const { rate, low: least, high: most } = table.label_noise ?? { rate: 0, low: 0, high: 0 };
-  const corrected = (part, wrong) => Math.min(1, Math.max(0, (part - wrong * chance) / (1 - wrong)));
-  const value = corrected(share, rate);
-  const ci95 = [Math.min(value, corrected(low, least)), Math.max(value, corrected(high, most))];
-  return { value, ci95, split, rows, selection_split: selection };
+/** How often sets of about this size held the true class, as `hit_rate_at_size` on the server; null where unknown. */
+function rateAtSize(point, size, { size_bins: bins, split, selection_split }) {
+  const [value, low, high, rows] = point.hit_rates_by_size[bins.findLastIndex((edge) => edge <= size)] ?? [];
+  return rows ? { value, ci95: [low, high], split, rows, selection_split } : null;
 }
 
 // Thresholds ---------------------------------------------------------------------------------------
