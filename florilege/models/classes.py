@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Annotated, Any, Final
 
 import numpy as np
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from florilege.errors import BundleError, repeated
 from florilege.models.staging import read_json
@@ -63,7 +63,7 @@ class ClassInfo:
     family: str | None = None
     gbif: str | None = None  # key in the GBIF backbone
     common_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by language code
-    training_count: int | None = None
+    training_count: Annotated[int | None, Field(ge=0, lt=2**63)] = None
     link: str | None = None  # URL of a page about it
     thumbnail: Thumbnail | None = None  # None if there is no picture
 

@@ -76,6 +76,8 @@ def test_an_id_that_stands_there_twice_is_named() -> None:
         "null",
         '[{"id": "a", "common_names": 3}]',
         '[{"id": "a", "thumbnail": 3}]',
+        '[{"id": "1", "training_count": -1}]',
+        '[{"id": "1", "training_count": 9223372036854775808}]',
     ],
 )
 def test_a_damaged_file_is_named(text: str) -> None:
