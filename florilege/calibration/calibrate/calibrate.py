@@ -1,7 +1,7 @@
 """Calibrate a bundle: score a split, choose the thresholds, store the record in the bundle."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import compress
@@ -118,6 +118,8 @@ def calibrate_bundle(
             for session in sessions
         ]
         _compare([outputs for outputs, _ in calibrated], sessions, data, part, score, opened, say)
+        for sentence in _views_without_rows(plan, calibrated[0][0].record):
+            say(sentence)
         files = {} if places is None else {OCCURRENCES: places.occurrences.to_bytes()}
         for measured, reference in calibrated:
             files |= updated_files(*card_files, measured.record)
@@ -129,6 +131,17 @@ def calibrate_bundle(
         if report is not None:
             report(measured._replace(bundle=open_bundle(path)))
     return measured.record
+
+
+def _views_without_rows(plan: CalibrationPlan, record: CalibrationRecord) -> Iterator[str]:
+    """A sentence for each circumstance that was named and that no photo can show."""
+    why = {
+        "photos": "too few plants or species have several" * (record.photos == (1,)),
+        "lists": "--list names none" * (not plan.lists),
+        "places": "there is no table of --occurrences" * (record.place_prior is None),
+    }
+    for word in filter(why.get, plan.views_wanted):
+        yield f"--views asks for {word}, which get no thresholds: {why[word]}"
 
 
 def _sessions(bundle: Bundle, plan: CalibrationPlan, device: str) -> list[Session]:

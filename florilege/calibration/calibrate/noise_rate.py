@@ -177,8 +177,8 @@ def _decided(path: Path, photos: Split, say: Callable[[str], None]) -> list[Revi
         )
     if outside:
         say(
-            f"{count_of(len(outside), 'photo')} of {path} that {photos.name} lacks say "
-            f"nothing of its labels and are left out: {first(outside)}"
+            f"{photos.name} lacks {count_of(len(outside), 'photo')} of {path}, left out of the "
+            f"rate: {first(outside)}"
         )
     twice = set(repeated([answer.photo for answer in decided]))
     several = [answer for answer in decided if answer.photo in twice]

@@ -229,10 +229,9 @@ class OperatingPoint(SetRule):
     @property
     def independent_rows(self) -> float:
         """About how many observations chose a threshold with a promise, as its table shows them."""
-        measured = self.measured
-        if self.table.independent or measured.observations is None:
+        if self.table.independent or self.measured.observations is None:
             return self.rows
-        return self.rows * measured.observations / measured.rows
+        return self.rows * self.measured.observations / self.measured.rows
 
     @property
     def requested_value(self) -> tuple[str, float]:

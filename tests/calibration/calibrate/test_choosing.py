@@ -180,6 +180,27 @@ def test_thresholds_are_those_of_the_rows_that_did_not_choose() -> None:
     assert CalibrationRecord.from_json(record.to_json()) == record
 
 
+def test_thresholds_allow_for_the_networks_that_their_photos_compared() -> None:
+    logits, labels = sample_logits()
+    plan = CalibrationPlan(
+        classes=CLASSES, ks=(3.0,), coverages=(0.8,), head="linear", score_kind="softmax",
+        images=(),
+    )  # fmt: skip
+    one, twelve = (
+        fit_record(
+            scoring_of({"linear": logits}, labels),
+            plan,
+            class_counts=COUNTS,
+            overlap=PhotoOverlap(0, ROWS, True, networks),
+        )
+        for networks in (1, 12)
+    )
+    for point in [*one.requested_points(), *one.promised_points()]:
+        other = twelve.point(PLAIN, point.setting)
+        assert other.guaranteed == point.guaranteed == (point.guarantee is not None)
+        assert other.row.size <= point.row.size if point.k else other.row.size > point.row.size
+
+
 def test_an_opened_bundle_says_how_many_chose(folder: Path) -> None:
     bundle = bundle_of(folder / "again", [])
     calibrate_bundle(bundle.path, str(folder / "d"))

@@ -19,7 +19,7 @@ from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import View
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.models.regions import COLUMNS, Occurrences, Place
+from florilege.models.regions import COLUMNS, Occurrences, Place, RegionList
 from tests.calibration.record.test_record import scoring_of
 from tests.calibration.simulation import CLASSES, draw
 
@@ -88,6 +88,23 @@ def test_the_place_raises_the_hit_rate_at_the_same_mean_size(everywhere: bool) -
     assert record.values("average_k", None, View(place="region")) == list(KS)
     with pytest.raises(ValueError, match="region"):
         record.point(View(place="region_and_month"), record.setting("average_k", 1.5))
+
+
+def test_a_list_at_a_place_needs_100_photos_alone_it_needs_one() -> None:
+    logits, labels = sample()
+    rare = RegionList(
+        name="rare", classes=tuple(sorted(np.bincount(labels).argsort()[:8].tolist()))
+    )
+    plan = CalibrationPlan(
+        classes=CLASSES, ks=KS, coverages=(0.9,), images=(), lists=(rare,), head="linear",
+        score_kind="softmax",
+    )  # fmt: skip
+    places = PhotoPlaces.of(table_of(informative=True), places_of(labels), labels)
+    outputs = scoring_of({"linear": logits}, labels)
+    record = fit_record(outputs, plan, class_counts=None, places=places)
+    assert 0 < record.lists[0].rows < 100
+    assert [view for view in record.views if view.list] == [View(list="rare")]
+    assert View(place="region") in record.views
 
 
 def test_wrong_labels_hide_a_share_of_what_a_place_gains() -> None:

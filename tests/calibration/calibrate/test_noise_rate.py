@@ -140,7 +140,7 @@ def test_reviewed_photos_of_other_splits_are_named(tmp_path: Path) -> None:
     assert model is not None
     assert model.noise.reviewed == 70
     assert told == [
-        f"9 photos of {path} that val lacks say nothing of its labels and are left out: "
+        f"val lacks 9 photos of {path}, left out of the rate: "
         "'train/0.jpg', 'train/1.jpg', 'train/2.jpg', 'train/3.jpg', 'train/4.jpg' and 4 more"
     ]
     path.write_text("\n".join(["photo,label,answer,corrected,by,order", *others]) + "\n")

@@ -289,6 +289,25 @@ def test_a_folder_of_lists_is_calibrated_and_evaluated_on_photos_of_each(tmp_pat
     assert evaluate_bundle(bundle.path, data).lists == ()
 
 
+def test_a_circumstance_that_was_named_but_no_photo_shows_is_told(tmp_path: Path) -> None:
+    bundle, data = make_bundle(tmp_path / "b"), str(make_data(tmp_path / "d", rows=2))
+    for views, count in ((("photos", "lists", "places"), 3), (("all",), 0), (("none",), 0)):
+        told = list[str]()
+        record = calibrate_bundle(bundle.path, data, views_wanted=views, ks=[1], say=told.append)
+        assert record.views == (View(),)
+        assert len(told) == count
+    told = list[str]()
+    options: dict[str, Any] = {
+        "views_wanted": ("lists", "photos"),
+        "list_files": [str(tmp_path / "warm.txt")],
+    }
+    (tmp_path / "warm.txt").write_text("c0\nc1\n")
+    calibrate_bundle(bundle.path, data, ks=[1], say=told.append, **options)
+    assert told == [
+        "--views asks for photos, which get no thresholds: too few plants or species have several"
+    ]
+
+
 def test_a_list_that_cannot_be_read_leaves_the_bundle_as_it_was(tmp_path: Path) -> None:
     bundle, data = make_bundle(tmp_path / "b"), str(make_data(tmp_path / "d", rows=2))
     (tmp_path / "lists").mkdir()

@@ -10,6 +10,7 @@ import pytest
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.cautions import cautions
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
+from florilege.calibration.calibrate.score_sources import LabelledPhotos
 from florilege.calibration.certificate import Reason
 from florilege.calibration.intervals import wilson
 from florilege.calibration.record.record import CalibrationRecord
@@ -17,11 +18,11 @@ from florilege.calibration.record.statement import PHRASES, statement
 from florilege.calibration.rules.label_noise import LabelNoise, NoiseKind, NoisyLabels
 from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.scores import scores
-from florilege.calibration.view import PLAIN, Setting, View
+from florilege.calibration.view import PLAIN, Scoring, Setting, View
 from florilege.errors import DataError, UsageError
 from florilege.models.regions import RegionList
 from tests.calibration.estimates import to_expect
-from tests.calibration.record.test_record import fitted
+from tests.calibration.record.test_record import fitted, scoring_of
 from tests.calibration.rules.test_label_noise import EVERYONE, GENERA, replaced
 from tests.calibration.simulation import CLASSES, draw
 from tests.calibration.small_bundle import make_bundle, make_data
@@ -57,6 +58,26 @@ def figures(record: CalibrationRecord, setting: Setting) -> Any:
 @pytest.fixture(scope="module")
 def record() -> CalibrationRecord:
     return calibrated(WRONG, model())
+
+
+def test_the_rate_of_a_list_is_that_of_the_photos_that_calibrate() -> None:
+    """All photos of one genus chose, half of which is in the list."""
+    choosing, lists = GENERA[WRONG] == GENERA[3], {"parts": LISTS[1].classes}
+    outputs = scoring_of({"linear": LOGITS}, WRONG)
+    photos = LabelledPhotos(
+        outputs=outputs,
+        counts=np.ones(CLASSES, np.int64),
+        lists=lists,
+        among=~choosing,
+        noise=model(),
+    )
+    source = photos.source(View(list="parts"), Scoring(head="linear", score_kind="softmax"))
+    assert source.noise is not None
+    expected, everyone = (
+        model().among(np.array(LISTS[1].classes), labels).noise.rate
+        for labels in (WRONG[~choosing], WRONG)
+    )
+    assert source.noise.noise.rate == expected != everyone
 
 
 @pytest.fixture(scope="module")
