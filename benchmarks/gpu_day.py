@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,11 @@ TO_BE_CONTINUED: Final = "to be continued"
 FIGURES: Final = Path(__file__).with_suffix(".csv")
 COLUMNS: Final = ("slice", "measured", "card", "versions", "date")
 PACKAGES: Final = ("torch", "onnxruntime-gpu", "onnxruntime", "timm")
+# Modules that most slices import: on a machine without one, all of them would fail, one by one.
+NEEDS: Final = (
+    *("fastapi", "limits", "onnxruntime", "pillow_heif", "pydantic", "pytest", "python_multipart"),
+    *("rapidfuzz", "timm", "torch", "torchvision", "typer", "uvicorn", "uvloop"),
+)
 ROW: Final = "cifar100-ce-k5"
 FREE: Final = "flora:train=64,val=48,test=48"
 # Each variant is a process that begins with torch, and a server with a GPU starts slowly.
@@ -334,6 +340,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("gpu-day"))
     parser.add_argument("--cifar", type=Path, help="the folder cifar-100-python")
     arguments = parser.parse_args()
+    if lacking := [name for name in NEEDS if find_spec(name) is None]:
+        parser.error(f"{sys.executable} lacks {', '.join(lacking)}: install '.[train,gpu]' first")
     import torch
 
     gpus = torch.cuda.device_count() if arguments.device == "cuda" else 1

@@ -126,7 +126,8 @@ def measure(
 
 def operators(step: Step) -> int:
     """Operators of one step in torch's profiler, without those that another operator calls."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:  # 2.11 warns
         step()
     called = [event for event in profile.events() or () if event.name.startswith("aten::")]
     parents = (event.cpu_parent for event in called)

@@ -93,6 +93,18 @@ def test_what_time_and_cards_do_not_allow_is_left_for_another_run(tmp_path: Path
     assert "not run" not in (tmp_path / "report.md").read_text()
 
 
+def test_what_this_python_lacks_is_named_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpu_day", "--device", "cpu", "--out", str(tmp_path / "out")])
+    absent = {"fastapi", "pydantic"}
+    monkeypatch.setattr(gpu_day, "find_spec", lambda name: None if name in absent else object())
+    with pytest.raises(SystemExit, match="2"):
+        gpu_day.main()
+    assert "lacks fastapi, pydantic: install" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_command_names_a_module_that_exists_and_the_device(
     device: str, tmp_path: Path
