@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,7 @@ NEEDS: Final = (
     *("rapidfuzz", "timm", "torch", "torchvision", "typer", "uvicorn", "uvloop"),
 )
 ROW: Final = "cifar100-ce-k5"
+ROW_LOSSES: Final = ("cross_entropy", "two_head_average_k", "noised_top_k", "smooth_top_k")
 FREE: Final = "flora:train=64,val=48,test=48"
 # Each variant is a process that begins with torch, and a server with a GPU starts slowly.
 _TRAININGS: Final = {
@@ -77,8 +79,6 @@ def steps_of(device: str, out: Path, cifar: Path | None) -> list[Step]:
     run, bundle, ranks = str(out / "run"), str(out / "bundle"), str(out / "ranks")
     train = (*PYTHON, "florilege", "train", "--data", flora, *network, *on_device)
     torchrun = (*PYTHON, "torch.distributed.run", "--nproc-per-node", "2", "-m")
-    row_of = (*PYTHON, "florilege", "train", "--recipe", ROW, "--out", str(out / ROW), *on_device)
-    row = (*row_of, "--resume")  # it also begins a run
     made_up = (*PYTHON, "benchmarks.papers.recipes", ROW, *on_device)
     pytest, marked = (*PYTHON, "pytest", "-q", "-rs"), ("-m", "gpu") if full else ()
     return [
@@ -111,13 +111,33 @@ def steps_of(device: str, out: Path, cifar: Path | None) -> list[Step]:
         ),
         Step(
             name="row",
-            title=f"The first row of CIFAR-100 ({ROW}), as far as time allows",
-            commands=[(*row, "--data", str(cifar))]
-            if cifar
-            else [(*made_up, "--steps", *(("300",) if full else ("1", "--batch-size", "16")))],
-            continues=cifar is not None,
+            title=f"Steps of the first row of CIFAR-100 ({ROW}) on made-up pictures",
+            commands=[(*made_up, "--steps", *(("300",) if full else ("1", "--batch-size", "16")))],
         ),
+        *(_rows(device, out, cifar) if cifar else ()),
     ]
+
+
+def _rows(device: str, out: Path, cifar: Path) -> Iterator[Step]:
+    """Four losses without and with wrong labels, a seed after the other; each run resumes."""
+    network = ("--backbone", "resnet18_small", "--epochs", "60", "--device", device)
+    settings = (*network, "--set", "schedule.name=cosine", "--set", "precision=bf16")
+    for seed, noise, loss in product("012", ("0", "0.4"), ROW_LOSSES):
+        name = f"row-{loss}-noise-{noise}-seed-{seed}"
+        run, bundle = str(out / name), str(out / f"{name}-bundle")
+        data = f"{cifar}:noise={noise},noise_seed={seed}"
+        train = (*PYTHON, "florilege", "train", "--data", data, "--loss", loss, "--seed", seed)
+        evaluate = (*PYTHON, "florilege", "evaluate", bundle, "--data", str(cifar))
+        yield Step(
+            name=name,
+            title="CIFAR-100, ResNet-18 for small pictures, 60 epochs, sets of 5",
+            commands=[
+                (*train, "--recipe", ROW, *settings, "--out", run, "--resume"),  # or begins
+                *_calibrated(run, bundle, str(cifar)),
+                (*evaluate, "--split", "test"),
+            ],
+            continues=True,
+        )
 
 
 def _each(

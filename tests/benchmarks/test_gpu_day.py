@@ -10,6 +10,8 @@ import pytest
 
 from benchmarks import gpu_day
 from benchmarks.gpu_day import SLICE_S, GpuDay, Step, steps_of
+from florilege.training.configuration import resolve
+from florilege.training.network import _make_objective
 
 PYTHON = (sys.executable, "-c")
 
@@ -125,10 +127,25 @@ def test_every_command_names_a_module_that_exists_and_the_device(
     assert {"ours", "plain", "network alone"} < {word for words in variants for word in words}
     assert all(len([w for w in words if w[:2] != "--"]) <= 3 for words in variants), "two minutes"
     assert all(step.continues for step in steps if "--compile" in step.commands[0])
-    last = steps_of(device, tmp_path, Path("cifar-100"))[-1]
-    assert any("cifar-100" in part for part in last.commands[0])
-    assert last.continues
-    assert "--resume" in last.commands[0]
+
+
+def test_rows_of_cifar_100_are_runs_of_four_losses_that_resume(tmp_path: Path) -> None:
+    steps = steps_of("cuda", tmp_path, Path("cifar-100"))
+    rows = [step for step in steps if step.name.startswith("row-")]
+    assert len({step.name for step in rows}) == 4 * 2 * 3
+    for step in rows:
+        assert step.continues
+        words = [*step.commands[0][4:]]
+        assert words[-1] == "--resume"
+        flags = {key[2:].replace("-", "_"): value for key, value in pairwise(words)}
+        overrides = [value for key, value in pairwise(words) if key == "--set"]
+        named = {name: flags[name] for name in ("recipe", "data", "loss", "backbone")}
+        numbers = {name: int(flags[name]) for name in ("seed", "epochs")}
+        config = resolve({**named, **numbers}, overrides=overrides)
+        assert (config.epochs, config.precision, config.schedule.name) == (60, "bf16", "cosine")
+        assert config.backbone == "resnet18_small"
+        loss = _make_objective(config, [500] * 100).loss_fn
+        assert {loss.k, loss.average_k} <= {5, None}
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
