@@ -19,7 +19,7 @@ MAX_WAITING: Final = 128
 T = TypeVar("T")
 # A 50-megapixel PNG takes 250 MB while it is decoded: without a limit every thread could hold the
 # largest picture at the same time. JPEGs are decoded at a fraction of their size and rarely wait,
-# except progressive ones, whose coefficients are all kept until the last scan.
+# except those in several scans, whose coefficients are all kept until the last one.
 MAX_DECODING_PIXELS = 100_000_000
 SMALL_SHARE = 50
 CHECK_EVERY_S = 0.5
