@@ -73,6 +73,7 @@ def test_plants_of_a_list_contradict_as_plants_not_as_photos() -> None:
         {"linear": logits}, np.repeat(labels[::5], 5), observations=PLANTS, lists=(alps,),
         ks=(2.5,), coverages=(0.9,), score_kind="softmax",
     )  # fmt: skip
+    assert record.point(PLAIN, record.setting("average_k")).least_coverage is None
     point = record.point(View(list="alps"), record.setting("average_k", 2.5, "mean"))
     assert point.guaranteed
     assert point.independent_rows == pytest.approx(point.rows / 5)
