@@ -681,3 +681,16 @@ def test_the_interval_of_the_hit_rate_of_a_size_allows_for_plants() -> None:
     assert estimate is not None
     low, high = wilson(round(estimate.value * estimate.rows), estimate.rows)
     assert estimate.ci95[1] - estimate.ci95[0] > 1.4 * (high - low)
+
+
+def test_the_hit_rate_of_a_size_is_that_of_the_sets_of_this_size() -> None:
+    logits, labels = sample_logits()
+    record = fitted({"linear": logits}, labels, ks=(3.0,), images=(), score_kind="softmax")
+    point = record.point(PLAIN, record.setting("average_k"))
+    sets = point.sets(record.scores(logits))
+    sizes, hits = sets.sum(axis=1), sets[np.arange(ROWS), labels]
+    assert point.hit_rate_at_size(0) is None  # there is no such set
+    for size in (1, 2, 5):
+        share = point.hit_rate_at_size(size)
+        assert share is not None
+        assert (share.rows, share.value) == ((sizes == size).sum(), hits[sizes == size].mean())
