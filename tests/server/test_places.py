@@ -20,6 +20,7 @@ from tests.server.predict.predict_command import predicted, run
 
 IDS = [flower[0] for flower in garden.FLOWERS]
 VIOLET = garden.photo(5, blur=0.5, other=6)
+NORTH = {"region": "north", "month": 6}
 
 
 def occurrences(path: Path, *, grid: bool = False) -> Path:
@@ -102,6 +103,18 @@ def test_a_region_alone_has_its_own_thresholds_or_says_that_it_has_none(
     assert answer["set"]["calibrated"] == calibrated
     codes = [warning["code"] for warning in answer["warnings"]]
     assert codes == ([] if calibrated else ["place_not_calibrated"])
+
+
+def test_what_was_calibrated_without_places_promises_nothing_at_one(client: TestClient) -> None:
+    """Thresholds by class are those of single photos of unknown places."""
+    query = {"rule": "class_coverage", "coverage": 0.9}
+    plain, there = (identify(client, VIOLET, **query, **place) for place in ({}, NORTH))
+    assert plain["set"]["calibrated"]
+    answer = there["set"]
+    assert (answer["calibrated"], answer["guaranteed"], answer["statement"]) == (False, False, None)
+    assert answer["reasons"][-1] == "another_view"
+    assert answer["calibrated_for"] == {"images": 1, "list": None, "place": None}
+    assert [warning["code"] for warning in there["warnings"]] == ["place_not_calibrated"]
 
 
 def test_an_unknown_region_is_not_used_and_the_answer_says_so(client: TestClient) -> None:
