@@ -9,7 +9,7 @@ from typing import Any
 import onnxruntime
 import pytest
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import IdentifyQuery
 from tests.calibration.small_bundle import make_bundle, make_data

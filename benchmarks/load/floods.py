@@ -27,7 +27,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from benchmarks.load.server import jpeg, port_of, serve
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.models.bundle import write_bundle
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import Preprocess

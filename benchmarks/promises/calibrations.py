@@ -15,8 +15,8 @@ from florilege.calibration.calibrate.score_sources import PhotoPlaces
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.metrics import shot_groups
 from florilege.calibration.photo_groups import choosing_rows
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import OperatingPoint
-from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules.label_noise import LabelNoise, NoiseKind, NoisyLabels
 from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import PLAIN, Setting, View

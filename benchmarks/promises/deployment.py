@@ -10,7 +10,7 @@ from florilege.calibration.calibrate.threshold_tables import measure, measured_r
 from florilege.calibration.drift import Monitor, expected_of
 from florilege.calibration.monitoring.audit import _audit
 from florilege.calibration.monitoring.recalibration import Traffic
-from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.rejection import RejectionRule, generalised_entropy, unseen_threshold
 from florilege.calibration.scores import logsumexp
 from florilege.calibration.view import PLAIN

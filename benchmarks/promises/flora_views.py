@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.promises.calibrations import GIVEN, Circumstance, FewSizes, K
 from benchmarks.promises.pools import LISTED, Floats, Ints, Pool, regional
-from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.rules.label_noise import NoisyLabels
 from florilege.calibration.view import View
 from florilege.data.flora.posterior import (

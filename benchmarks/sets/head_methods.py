@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from florilege.calibration.rules.rules import average_k
+from florilege.calibration.rules import average_k
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind, scores
 from florilege.data.records import Dataset
 from florilege.data.sources import open_dataset

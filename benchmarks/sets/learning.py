@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy, prior
 from florilege.models.runtime import silence_telemetry

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.photo_outputs import bundle_outputs
 from florilege.calibration.intervals import mean_interval, wilson
-from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.schema import CalibratedList
 from florilege.calibration.view import PLAIN, View
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from benchmarks.sets.head_methods import DECAY, FIRST_SEED, Bench, Row, append
 from florilege.calibration.comparison import choose_simplest
-from florilege.calibration.rules.rules import average_k
+from florilege.calibration.rules import average_k
 from florilege.calibration.scores import scores
 from florilege.calibration.settings import TEMPERATURES
 from florilege.models.runtime import silence_telemetry

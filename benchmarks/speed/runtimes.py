@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.errors import GateFailed
 from florilege.models.runtime import OPENVINO, silence_telemetry
 from florilege.server.cli import RUNTIMES, time_runtimes

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.photo_outputs import bundle_outputs
 from florilege.calibration.view import PLAIN
 from florilege.cores import cores

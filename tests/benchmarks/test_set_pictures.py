@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.figures import architecture, set_growth, threshold
 from benchmarks.figures.scored_photos import ScoredPhotos
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from tests.calibration.small_bundle import make_bundle, make_data
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record import CalibrationRecord
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate import calibrate as calibration
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration import calibrate as calibration
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.cautions import cautions
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.calibrate.training_photos import PhotoOverlap

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate import fit
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle, fit
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.comparison import choose_simplest
 from florilege.calibration.record import CalibrationRecord

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.schema import SCHEMA_VERSION
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "calibration.schema.json"

@@ -16,7 +16,7 @@ import timm
 import torch
 from safetensors.torch import load_file, save_file
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.view import PLAIN
 from florilege.command_line import import_cli

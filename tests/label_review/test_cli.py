@@ -272,7 +272,7 @@ class TestOfNetworks:
     """Orders that need a network: squares whose colour is their class."""
 
     def test_the_largest_sets_come_first_and_are_shown(self, data: str, tmp_path: Path) -> None:
-        from florilege.calibration.calibrate.calibrate import calibrate_bundle
+        from florilege.calibration.calibrate import calibrate_bundle
 
         bundle = make_bundle(tmp_path / "b").path
         with pytest.raises(BundleError, match="is not calibrated"):

@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.models.bundle import write_bundle
 from florilege.models.classes import ClassInfo, ClassTable, Thumbnail
 from florilege.models.images import Preprocess

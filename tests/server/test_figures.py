@@ -9,8 +9,8 @@ from starlette.testclient import TestClient
 from florilege.calibration.calibrate.evaluate import Evaluated, Evaluation
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.commands.console import summary
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import OperatingPoint, Row, Verb
-from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.view import PLAIN
 from florilege.models.bundle import open_bundle
 from tests.server import garden

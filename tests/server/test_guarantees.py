@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.rules import RULES, calibrate
 from florilege.calibration.scores import scores

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import florilege
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.record.record_file import open_occurrences, read_record
 from florilege.calibration.view import View
 from florilege.errors import BundleError

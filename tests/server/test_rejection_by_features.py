@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.record.record_file import open_reference, read_record
 from florilege.calibration.rejection import UnseenThreshold, generalised_entropy
 from florilege.errors import BundleError

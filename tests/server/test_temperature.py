@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.calibrate.gate import compare_outputs
 from florilege.calibration.calibrate.photo_outputs import bundle_outputs

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.view import PLAIN
 from florilege.cli import app
 from florilege.data.copies import WORDS, _is_copy, look_at

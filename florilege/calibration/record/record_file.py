@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import Row
-from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.reference import Reference
 from florilege.calibration.scores import score_name
 from florilege.calibration.threshold import threshold_text

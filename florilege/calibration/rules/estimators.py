@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from florilege.calibration.rules.rules import MACRO_WEIGHT, RULES, calibrate
+from florilege.calibration.rules import MACRO_WEIGHT, RULES, calibrate
 from florilege.calibration.sets import Guarantee, SetRule, as_labels, as_scores
 from florilege.calibration.threshold import RealNumber
 from florilege.files import write_atomic

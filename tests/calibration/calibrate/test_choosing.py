@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.comparison import interval_of_best

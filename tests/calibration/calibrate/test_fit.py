@@ -9,8 +9,8 @@ import pytest
 from florilege.calibration.calibrate import fit, score_sources
 from florilege.calibration.calibrate.evaluate import Evaluated
 from florilege.calibration.photo_groups import groups_of
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import OperatingPoint
-from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules import calibrate
 from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.scores import EXPONENTS, fuse, scores

@@ -12,9 +12,8 @@ import pytest
 from onnx import numpy_helper
 
 from benchmarks.promises import false_alarms
+from florilege.calibration.calibrate import calibrate_bundle, photo_outputs
 from florilege.calibration.calibrate import gate as gate_module
-from florilege.calibration.calibrate import photo_outputs
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.gate import (
     Gate,
     compare_outputs,

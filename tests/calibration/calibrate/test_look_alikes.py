@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate import calibrate as counting
-from florilege.calibration.calibrate.calibrate import (
+from florilege.calibration import calibrate as counting
+from florilege.calibration.calibrate import (
     _FEWEST_PHOTOS,
     _MOST_LOOK_ALIKES,
     _PairCounts,
     look_alikes,
 )
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, SplitOutputs
-from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.view import PLAIN
 from tests.calibration.record.test_record import fitted
 

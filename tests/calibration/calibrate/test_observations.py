@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.cautions import cautions
 from florilege.calibration.calibrate.evaluate import Evaluation, evaluate_bundle
 from florilege.calibration.record import CalibrationRecord

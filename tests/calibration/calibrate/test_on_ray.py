@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.cores import Workers
 from florilege.errors import DataError
 from tests.calibration.command_line import usage_error

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.cautions import cautions
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.certificate import Reason

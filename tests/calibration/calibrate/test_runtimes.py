@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate import gate
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle, gate
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.monitoring.score_log import Scorer

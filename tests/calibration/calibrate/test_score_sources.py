@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate import fit, score_sources
+from florilege.calibration.calibrate import calibrate_bundle, fit, score_sources
 from florilege.calibration.calibrate import photo_outputs as outputs_module
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.cautions import FEW_LISTED, cautions
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs

@@ -18,9 +18,9 @@ from florilege.calibration.calibrate.threshold_tables import (
     tabulate,
 )
 from florilege.calibration.guarantees import THRESHOLDS, BestOfRows, _means_are_below
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.measurement import Measurement
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
-from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Thresholds
 from florilege.calibration.rules import RULES, calibrate
 from florilege.calibration.scores import scores

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import florilege.calibration.calibrate.training_photos as module
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.photo_outputs import photos_for
 from florilege.calibration.calibrate.training_photos import balanced_rows
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle

@@ -7,13 +7,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.cautions import cautions
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.calibrate.score_sources import LabelledPhotos
 from florilege.calibration.certificate import Reason
 from florilege.calibration.intervals import wilson
-from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.statement import PHRASES, statement
 from florilege.calibration.rules.label_noise import LabelNoise, NoiseKind, NoisyLabels
 from florilege.calibration.rules.score_summary import ScoreSummary

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import florilege.calibration.calibrate.photo_outputs
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.monitoring.audit import (
     _anytime_interval,
     _audit,

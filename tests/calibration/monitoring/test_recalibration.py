@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.drift import Monitor, expected_of
 from florilege.calibration.monitoring.recalibration import FEWEST_REQUESTS, recalibrate_bundle
 from florilege.calibration.monitoring.score_log import Scorer
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import NotCalibrated
-from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores

@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from florilege.calibration.monitoring.recalibration import FEWEST_REQUESTS, Traffic
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import NotCalibrated
-from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rejection import RejectionRule, generalised_entropy
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores

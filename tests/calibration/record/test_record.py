@@ -17,8 +17,8 @@ from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.certificate import Reason
 from florilege.calibration.comparison import choose, interval_of_best
 from florilege.calibration.intervals import least_coverage, wilson
+from florilege.calibration.record import CalibrationRecord, _nearest_points
 from florilege.calibration.record.operating_point import NotCalibrated
-from florilege.calibration.record.record import CalibrationRecord, _nearest_points
 from florilege.calibration.record.record_file import (
     CARD,
     selection_note,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.report.diagnostics import Diagnostics, diagnose
 from tests.calibration.record.test_record import sample_logits, scoring_of
 

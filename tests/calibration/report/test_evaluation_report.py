@@ -16,7 +16,7 @@ from typer.testing import Result
 
 import florilege.calibration.commands.console as console
 import florilege.calibration.commands.threshold_commands as threshold_commands
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.evaluate import Evaluation
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs

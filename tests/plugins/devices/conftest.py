@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate import calibrate_bundle
 from florilege.models.bundle import set_pictures
 from florilege.models.reference_pictures import Credit, PictureFile
 from florilege.plugins.devices.device_folders import PACKAGE, VERSION
