@@ -13,12 +13,12 @@ from florilege.data.records import SPLITS, split_name
 from florilege.data.sources import open_dataset, pool_of
 from florilege.errors import UsageError, count_of
 from florilege.files import write_atomic
+from florilege.label_review import Summary, Verdict, merged_table, verdicts_of
 from florilege.tables import SUFFIXES, write_table, written_file
 from florilege.terminal import conclude, print_json, printable
 
 if TYPE_CHECKING:  # it imports the network's runtime, which the other verbs do not need
     from florilege.label_review.photo_order import Review
-    from florilege.label_review.review_page import Summary, Verdict
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -80,7 +80,6 @@ def _review_command(
     The page holds the photos, works offline, and saves a CSV that --data DATA:labels=CSV takes.
     """
     from florilege.label_review.photo_order import Review, ReviewedModel
-    from florilege.label_review.review_page import merged_table, verdicts_of
 
     paths = files or []
     _check_files(paths, summing=answers, merging=merge)
@@ -136,13 +135,13 @@ def _splits(text: str) -> list[str]:
     return names
 
 
-def _figures(sums: "Summary", *, printed: bool) -> dict[str, Any]:
+def _figures(sums: Summary, *, printed: bool) -> dict[str, Any]:
     if printed:
         _print_summary(sums)
     return sums.figures()
 
 
-def _print_summary(sums: "Summary") -> None:
+def _print_summary(sums: Summary) -> None:
     typer.echo(
         f"{count_of(sums.photos, 'photo')} answered: {sums.decided - sums.wrong:,} "
         f"labels right, {sums.wrong:,} wrong, {len(sums.open):,} open"
@@ -167,7 +166,7 @@ def _print_summary(sums: "Summary") -> None:
         typer.echo(f"and {len(sums.open) - _MOST_OPEN:,} more open; --json lists all")
 
 
-def _write_page(review: "Review", verdicts: Mapping[str, "Verdict"], out: Path) -> dict[str, Any]:
+def _write_page(review: "Review", verdicts: Mapping[str, Verdict], out: Path) -> dict[str, Any]:
     """Write the page with the photos that no verdict decides; gives what to report of it."""
     page = review.page(verdicts)
     content, rate = page.html().encode(), review.ranking.wrong_rate

@@ -21,7 +21,7 @@ from florilege.data.options import fraction
 from florilege.data.records import Dataset
 from florilege.data.sources import Pool
 from florilege.errors import BundleError, DataError, UsageError, first
-from florilege.label_review.review_page import ReviewPage, Summary, Verdict
+from florilege.label_review import ReviewPage, Summary, Verdict
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.output_store import OutputStore, photo_id
 from florilege.models.runtime import Runtime

@@ -6,7 +6,7 @@ import numpy as np
 
 from florilege.calibration.intervals import wilson
 from florilege.data.corrections import COLUMNS, ReviewAnswer
-from florilege.label_review.review_page import Summary, merged_table, verdicts_of
+from florilege.label_review import Summary, merged_table, verdicts_of
 
 
 def answer(photo: str, word: str, by: str, corrected: str = "") -> ReviewAnswer:

@@ -12,7 +12,7 @@ import pytest
 
 from florilege.data.corrections import COLUMNS, ReviewAnswer
 from florilege.data.records import Split
-from florilege.label_review.review_page import ReviewPage
+from florilege.label_review import ReviewPage
 from florilege.models.classes import ClassInfo, ClassTable
 from tests.data.pictures import png
 
