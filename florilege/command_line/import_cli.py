@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 from rich.markup import escape
 
-from florilege.data.layouts.table_files import read_classes
+from florilege.data.layouts import read_classes
 from florilege.data.records import SPLITS, split_name
 from florilege.errors import UsageError, install_hint
 from florilege.models.bundle import CALIBRATION, reserved

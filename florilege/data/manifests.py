@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from florilege.data.copies import joined_groups
-from florilege.data.layouts.folder import list_classes
-from florilege.data.layouts.table_files import (
+from florilege.data.layouts import (
     class_columns,
     demand_pictures,
     is_manifest,
     observation_ids,
 )
+from florilege.data.layouts.folder import list_classes
 from florilege.data.options import fraction, is_flora, parse_options, shuffled
 from florilege.data.records import SPLITS, FileReader, Listing, refuse, split_name
 from florilege.data.sources import list_source

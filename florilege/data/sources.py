@@ -12,9 +12,9 @@ import numpy as np
 from florilege.data.corrections import with_corrections
 from florilege.data.flora import list_flora
 from florilege.data.flora import renderer as flora_drawing
+from florilege.data.layouts import list_manifest
 from florilege.data.layouts.folder import SUFFIXES, list_classes, list_images
 from florilege.data.layouts.image_lists import list_inaturalist, list_lists
-from florilege.data.layouts.table_files import list_manifest
 from florilege.data.options import (
     FloraOptions,
     TrainingOptions,

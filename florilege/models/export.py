@@ -25,7 +25,7 @@ from florilege.errors import BundleError
 from florilege.models.backbones import Network
 from florilege.models.heads import exact_float32, output_names
 from florilege.models.images import Preprocess
-from florilege.models.onnx_files import without_origins
+from florilege.models.runtime import without_origins
 from florilege.models.session import FEATURES
 
 _OPSET: Final = 20

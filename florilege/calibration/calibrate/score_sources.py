@@ -26,7 +26,7 @@ from florilege.calibration.record.record_file import open_occurrences
 from florilege.calibration.rules import NoisyLabels, class_prior
 from florilege.calibration.sets import Bools, Floats, Ints
 from florilege.calibration.view import PLAIN, Indices, Scoring, View
-from florilege.data.layouts.table_files import photo_places
+from florilege.data.layouts import photo_places
 from florilege.data.records import Split
 from florilege.errors import DataError, first
 from florilege.models.bundle import Bundle

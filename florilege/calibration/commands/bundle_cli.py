@@ -9,7 +9,7 @@ import typer
 from florilege.calibration.commands import AsJson, BundlePath
 from florilege.calibration.record.record_file import PROVENANCE, card, difference, verification
 from florilege.calibration.rules import RULES
-from florilege.data.layouts.table_files import ClassFile, read_classes, read_pictures
+from florilege.data.layouts import ClassFile, read_classes, read_pictures
 from florilege.errors import BundleError, count_of, first
 from florilege.models.bundle import Bundle, name_classes, open_bundle, set_pictures
 from florilege.models.reference_pictures import MOST

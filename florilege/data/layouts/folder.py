@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from florilege.data.layouts.table_files import update_class_infos, with_class_file
+from florilege.data.layouts import update_class_infos, with_class_file
 from florilege.data.records import FileReader, Listing, Records, read_lines, split_name
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, plain_id

@@ -19,13 +19,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+from florilege.data.layouts import with_class_file
 from florilege.data.layouts.folder import (
     IMAGENET_PLACE,
     are_wordnet_ids,
     is_folder_dataset,
     wordnet_names,
 )
-from florilege.data.layouts.table_files import with_class_file
 from florilege.data.records import (
     SPLITS,
     FileReader,

@@ -25,7 +25,7 @@ from florilege.models.imported.wrapper import (
     original_outputs,
     wrap_and_compare,
 )
-from florilege.models.onnx_files import without_origins
+from florilege.models.runtime import without_origins
 
 MOST_PHOTOS: Final = 32  # to compare; of more, a sample spread evenly over the sorted list
 NO_SPLIT: Final = "none"  # of ``--chosen-on``, if no photo of the data chose the checkpoint

@@ -13,8 +13,7 @@ from onnx import external_data_helper
 
 from florilege.errors import BundleError
 from florilege.models.bundle import sha256_of
-from florilege.models.onnx_files import weight_files
-from florilege.models.runtime import open_graph
+from florilege.models.runtime import open_graph, weight_files
 
 _OLDEST_OPSET: Final = 7  # oldest in ONNX Runtime, and the first whose arithmetic broadcasts
 _OLDEST_IR: Final = 4  # the first that allows constants that are not inputs

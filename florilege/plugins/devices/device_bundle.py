@@ -28,7 +28,7 @@ from florilege.calibration.rules import RULES, usual_guarantee
 from florilege.calibration.view import PLAIN, Setting, View
 from florilege.errors import UsageError, install_hint
 from florilege.models.bundle import MODEL, Bundle, open_bundle, replace_files, unpacked_bundle
-from florilege.models.onnx_files import refuse_files
+from florilege.models.runtime import refuse_files
 from florilege.models.session import Session
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.http.model_card import Point

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.data.flora import encode_png
+from florilege.data.layouts import with_class_file
 from florilege.data.layouts.folder import is_folder_dataset, list_folder
-from florilege.data.layouts.table_files import with_class_file
 from florilege.data.options import shuffled
 from florilege.data.records import Listing, Records, read_json
 from florilege.data.sources import DataLayout, OwnPictures

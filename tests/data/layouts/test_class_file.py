@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege.data.layouts.table_files import read_classes
+from florilege.data.layouts import read_classes
 from florilege.data.sources import list_source, open_dataset
 from florilege.errors import DataError
 from florilege.models.classes import Thumbnail

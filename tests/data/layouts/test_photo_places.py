@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege.data.layouts.table_files import photo_places
+from florilege.data.layouts import photo_places
 from florilege.errors import DataError
 from florilege.models.regions import Place
 

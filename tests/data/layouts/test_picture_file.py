@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege.data.layouts.table_files import read_pictures
+from florilege.data.layouts import read_pictures
 from florilege.errors import DataError
 from florilege.models.reference_pictures import Credit
 

@@ -13,10 +13,15 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from florilege.errors import BundleError
-from florilege.models import onnx_files, runtime
+from florilege.models import runtime
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.models.onnx_files import refuse_files, weight_files
-from florilege.models.runtime import Runtime, open_graph, open_in_openvino
+from florilege.models.runtime import (
+    Runtime,
+    open_graph,
+    open_in_openvino,
+    refuse_files,
+    weight_files,
+)
 from florilege.models.session import Session
 from florilege.plugins.devices.device_bundle import _halve_weights
 from tests.models.bundles import make_bundle, network
@@ -104,9 +109,9 @@ def test_every_message_of_onnx_that_can_hold_a_tensor_is_looked_into() -> None:
         name: {number: inner for number, inner in fields[name].items() if inner in holders}
         for name in holders
     }
-    assert expected == onnx_files._HOLDERS
+    assert expected == runtime._HOLDERS
     numbers = TensorProto.DESCRIPTOR.fields_by_name
-    own = (onnx_files._EXTERNAL_DATA, onnx_files._DATA_LOCATION)
+    own = (runtime._EXTERNAL_DATA, runtime._DATA_LOCATION)
     assert own == tuple(numbers[each].number for each in ("external_data", "data_location"))
 
 
@@ -273,7 +278,7 @@ def test_a_tensor_of_a_petabyte_is_an_error_of_the_bundle(tmp_path: Path) -> Non
 
 
 def test_only_the_modules_that_check_open_graphs() -> None:
-    package = Path(onnx_files.__file__).parents[1]
+    package = Path(runtime.__file__).parents[1]
     opening = ("InferenceSession(", "read_model(", "onnx.load(")
     modules = {
         path.relative_to(package).as_posix()
@@ -285,7 +290,7 @@ def test_only_the_modules_that_check_open_graphs() -> None:
 
 
 def test_the_check_needs_no_package_that_a_server_lacks() -> None:
-    assert "onnx" not in {each.partition(".")[0] for each in _imports(onnx_files.__file__)}
+    assert "onnx" not in {each.partition(".")[0] for each in _imports(runtime.__file__)}
 
 
 def _imports(file: str) -> list[str]:
