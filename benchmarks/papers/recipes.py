@@ -35,8 +35,8 @@ from florilege.training.batches import Batch, BatchLoader, Sources
 from florilege.training.batches.run_photos import PictureDataset
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
+from florilege.training.loop import Run
 from florilege.training.loop.evaluation import events
-from florilege.training.loop.training_loop import Run
 from florilege.training.recipes import RECIPES, Recipe
 
 PUBLISHED = PAPERS

@@ -48,7 +48,7 @@ from florilege.calibration.scores import SCORE_KINDS, scores
 from florilege.calibration.settings import TEMPERATURES
 from florilege.models.runtime import silence_telemetry
 from florilege.training.batches import Features
-from florilege.training.frozen.features import HeadOnFeatures
+from florilege.training.frozen import HeadOnFeatures
 from florilege.training.frozen.head_solver import (
     DECAYS,
     _Candidate,

@@ -29,7 +29,7 @@ from florilege.models.heads import build_head, by_head
 from florilege.training.batches import Features
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
-from florilege.training.frozen.features import HeadOnFeatures, _FrozenBackbone, frozen_backbone
+from florilege.training.frozen import HeadOnFeatures, _FrozenBackbone, frozen_backbone
 from florilege.training.frozen.head_solver import DECAYS as DECAYS
 from florilege.training.frozen.head_solver import _choose as choose_decay
 from florilege.training.frozen.head_solver import _solutions

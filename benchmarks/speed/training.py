@@ -49,8 +49,8 @@ from florilege.terminal import Advance
 from florilege.training.batches import BatchLoader, Sources
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
-from florilege.training.frozen.features import _FrozenBackbone
-from florilege.training.loop.training_loop import Run
+from florilege.training.frozen import _FrozenBackbone
+from florilege.training.loop import Run
 from florilege.training.machines import Compute
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -31,9 +31,9 @@ from florilege.data.corrections import (
     ReviewAnswer,
 )
 from florilege.data.records import Split
+from florilege.files import with_parts
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import ImageError, plain_jpeg
-from florilege.page_files import with_parts
 from florilege.tables import Table
 from florilege.terminal import with_bar
 

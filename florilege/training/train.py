@@ -17,9 +17,9 @@ from florilege.training.batches import Features, Sources
 from florilege.training.batches.run_photos import RunPhotos, UnreadablePictures
 from florilege.training.config import Metric, TrainConfig
 from florilege.training.configuration import RunFolder, write
-from florilege.training.frozen.features import HeadOnFeatures, frozen_backbone, threads_for
+from florilege.training.frozen import HeadOnFeatures, frozen_backbone, threads_for
 from florilege.training.frozen.head_solver import search
-from florilege.training.loop.training_loop import Run, Say
+from florilege.training.loop import Run, Say
 from florilege.training.loop.training_state import Position, TrainingState, rate_share
 from florilege.training.machines import Compute, Ranks, together
 from florilege.training.network import seeded, start, unfreeze

@@ -8,7 +8,7 @@ from benchmarks.papers import recipes as benchmark
 from benchmarks.papers.synthetic_layouts import CLASSES, COPIES
 from florilege.data.sources import open_dataset
 from florilege.plugins.papers.published import Cost
-from florilege.training.loop.training_loop import Run
+from florilege.training.loop import Run
 from florilege.training.recipes import RECIPES
 
 FEW = dict.fromkeys(CLASSES, 11)  # K of 10 has to fit

@@ -4,7 +4,7 @@ from importlib.resources import files
 
 import pytest
 
-from florilege.page_files import page_files, with_parts
+from florilege.files import page_files, with_parts
 
 REVIEW = files("florilege.label_review").joinpath("page.html").read_text("utf-8")
 PAGES = {name: page.decode() for name, page in page_files().items() if name.endswith(".html")}

@@ -23,7 +23,7 @@ from florilege.errors import FlorilegeError
 from florilege.models.backbones import Network
 from florilege.training.batches import Batch, run_photos
 from florilege.training.config import TrainConfig
-from florilege.training.loop.training_loop import Run, Say
+from florilege.training.loop import Run, Say
 from florilege.training.network import build_network
 from florilege.training.train import train_run
 from tests.training.small import (

@@ -19,8 +19,8 @@ from florilege.models.heads import build_head
 from florilege.training.batches import Batch, Sources
 from florilege.training.config import Metric, TrainConfig
 from florilege.training.configuration import _from_plain, _merge
+from florilege.training.loop import Run
 from florilege.training.loop.evaluation import Row, Validation, _ScoreChoice, epoch_row
-from florilege.training.loop.training_loop import Run
 from florilege.training.loop.training_state import Position
 from florilege.training.network import Objective, _make_objective
 from florilege.training.train import TrainResult, train_run

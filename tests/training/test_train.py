@@ -19,7 +19,7 @@ from florilege.models.heads import CosineHead, TwoHead
 from florilege.training import losses
 from florilege.training.batches import Batch
 from florilege.training.configuration import _from_plain, resolve
-from florilege.training.loop.training_loop import Run
+from florilege.training.loop import Run
 from florilege.training.losses import Loss, cross_entropy
 from florilege.training.network import build_network
 from florilege.training.preparation import notes_on_start, open_data

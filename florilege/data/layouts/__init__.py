@@ -1,4 +1,6 @@
-"""Tables that describe photos and classes, in CSV or Parquet files.
+"""Supported layouts of labelled photos: here tables, beside it folders and lists.
+
+Tables are CSV or Parquet files.
 
 A manifest has a row for each photo. It needs the columns ``path`` (relative to the manifest's
 folder), ``class_id`` and ``split``; ``observation_id`` is optional. Optional columns about the

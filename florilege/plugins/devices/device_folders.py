@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.errors import UsageError
+from florilege.files import HEAD, SERVICE_WORKER, page_files, service_worker
 from florilege.hooks import MARKER, ExportedFiles
 from florilege.models.bundle import MODEL
 from florilege.models.session import FEATURES, Outputs, Session
-from florilege.page_files import HEAD, SERVICE_WORKER, page_files, service_worker
 from florilege.plugins.devices.device_bundle import device_bundle, device_pack, named_file
 from florilege.server.answers.answer import judge
 from florilege.server.answers.pipeline import Pipeline

@@ -11,7 +11,7 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
-from florilege.page_files import SERVICE_WORKER, page_files, service_worker
+from florilege.files import SERVICE_WORKER, page_files, service_worker
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.bounds import BoundedThread, RecentItems
 from florilege.server.http.model_card import ModelCard

@@ -30,7 +30,8 @@ from florilege.models.heads import CosineHead, by_head, exact_float32
 from florilege.terminal import progress
 from florilege.training.batches import ROWS_AT_ONCE, Features
 from florilege.training.config import Metric, OptimiserConfig, TrainConfig
-from florilege.training.frozen.features import HeadOnFeatures, threads_for
+from florilege.training.frozen import HeadOnFeatures, threads_for
+from florilege.training.loop import Run
 from florilege.training.loop.evaluation import (
     CHOICE,
     Floats,
@@ -42,7 +43,6 @@ from florilege.training.loop.evaluation import (
     events,
     write_metrics,
 )
-from florilege.training.loop.training_loop import Run
 from florilege.training.network import Objective
 
 DECAYS: Final = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)

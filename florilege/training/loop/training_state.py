@@ -23,7 +23,7 @@ from florilege.models.backbones import Network, depths, load_into, not_decayed
 from florilege.training.batches.run_photos import RunPhotos
 from florilege.training.config import OptimiserConfig, ScheduleConfig, TrainConfig
 from florilege.training.configuration import write
-from florilege.training.frozen.features import HeadOnFeatures
+from florilege.training.frozen import HeadOnFeatures
 from florilege.training.machines import ALONE, Compute, Ranks
 
 FORMAT: Final = 1

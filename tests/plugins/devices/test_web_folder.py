@@ -18,9 +18,9 @@ from PIL import Image
 
 from florilege.command_line.export_cli import _write_folder
 from florilege.errors import UsageError
+from florilege.files import service_worker
 from florilege.models.images import Preprocess, load
 from florilege.models.images.colours import _profile_of_codes
-from florilege.page_files import service_worker
 from florilege.plugins.devices import device_bundle, device_folders
 from florilege.plugins.devices.device_folders import _read_runtime, _transfer_bytes, _web_files
 from florilege.server.answers.pipeline import Pipeline

@@ -9,7 +9,7 @@ from florilege.models.backbones import build
 from florilege.models.images import Preprocess
 from florilege.training import batches
 from florilege.training.batches import Features
-from florilege.training.frozen.features import _folder_name
+from florilege.training.frozen import _folder_name
 from tests.training.frozen.feature_examples import classes_of, features_of
 
 
@@ -32,7 +32,7 @@ def test_other_weights_another_input_name_or_runtime_have_another_folder() -> No
 def test_another_decoder_has_another_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     network, size = build("tiny", 3, "linear").backbone, Preprocess(image_size=16)
     name = _folder_name("tiny", network, size)
-    monkeypatch.setattr("florilege.training.frozen.features.DECODER_VERSION", 1)
+    monkeypatch.setattr("florilege.training.frozen.DECODER_VERSION", 1)
     assert _folder_name("tiny", network, size) != name
 
 

@@ -18,11 +18,11 @@ from florilege.models.output_store import OutputStore
 from florilege.models.runtime import Runtime
 from florilege.models.session import FEATURES
 from florilege.tables import read_table
+from florilege.training import frozen as features
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
-from florilege.training.frozen import features
-from florilege.training.frozen.features import HeadOnFeatures, _FrozenBackbone, threads_for
-from florilege.training.loop.training_loop import Run
+from florilege.training.frozen import HeadOnFeatures, _FrozenBackbone, threads_for
+from florilege.training.loop import Run
 from florilege.training.machines import Compute
 from tests.training.small import check_resuming, lines_of, small_config, train_quietly, write_photos
 

@@ -19,8 +19,7 @@ from florilege.training import batches
 from florilege.training.batches import Features
 from florilege.training.config import Metric, OptimiserConfig, TrainConfig
 from florilege.training.configuration import RunFolder
-from florilege.training.frozen import head_solver
-from florilege.training.frozen.features import HeadOnFeatures
+from florilege.training.frozen import HeadOnFeatures, head_solver
 from florilege.training.frozen.head_solver import (
     DECAYS,
     _Candidate,

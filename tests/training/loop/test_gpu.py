@@ -18,8 +18,8 @@ from florilege.models.heads import exact_float32
 from florilege.models.images import Preprocess
 from florilege.training.batches import Batch, run_photos
 from florilege.training.configuration import to_yaml
-from florilege.training.frozen.features import _FrozenBackbone
-from florilege.training.loop.training_loop import Run
+from florilege.training.frozen import _FrozenBackbone
+from florilege.training.loop import Run
 from florilege.training.machines import Compute, _connected
 from tests.training.small import (
     check_resuming,

@@ -22,7 +22,7 @@ from florilege.models.export import PictureNetwork
 from florilege.training.batches import Batch, BatchLoader
 from florilege.training.batches.augment import mixed
 from florilege.training.config import TrainConfig
-from florilege.training.loop.training_loop import Run
+from florilege.training.loop import Run
 from florilege.training.loop.training_state import Position, TrainingState
 from florilege.training.losses import LOSSES
 from florilege.training.machines import Compute, interruptible
@@ -123,7 +123,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The clock of the loop: ``now`` in seconds."""
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(
-        "florilege.training.loop.training_loop.time", SimpleNamespace(monotonic=lambda: clock.now)
+        "florilege.training.loop.time", SimpleNamespace(monotonic=lambda: clock.now)
     )
     return clock
 
@@ -306,7 +306,7 @@ def test_a_compiled_run_is_the_same_but_for_rounding(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = partial(torch.compile, backend="eager")  # traced, then run as usual
-    monkeypatch.setattr("florilege.training.loop.training_loop.torch.compile", compiled)
+    monkeypatch.setattr("florilege.training.loop.torch.compile", compiled)
     for name, expected in {"plain": False, "compiled": True}.items():
         train_quietly(small_config(photos, epochs=1, compile=expected), tmp_path / name)
     one, other = last_weights(tmp_path / "plain"), last_weights(tmp_path / "compiled")
@@ -341,7 +341,7 @@ def test_every_batch_of_a_run_draws_a_mixture_of_its_own(
         draws.append(seed[1:])
         return mixed(*arguments, seed=seed, **options)
 
-    monkeypatch.setattr("florilege.training.loop.training_loop.mixed", mix)
+    monkeypatch.setattr("florilege.training.loop.mixed", mix)
     train_quietly(small_config(photos, mixup=0.4, accumulate=2), tmp_path / "run")
     assert draws == [(epoch, batch) for epoch in range(2) for batch in range(5)]
 

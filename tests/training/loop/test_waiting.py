@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from florilege.training.batches import BatchLoader
 from florilege.training.configuration import RunFolder
-from florilege.training.loop.training_loop import Run
+from florilege.training.loop import Run
 from florilege.training.loop.training_state import Position, TrainingState
 from florilege.training.machines import Compute
 from florilege.training.network import _make_objective, build_network
@@ -31,7 +31,7 @@ def test_only_batches_of_the_usual_size_are_compiled(
 
         return forward
 
-    monkeypatch.setattr("florilege.training.loop.training_loop.torch.compile", recording)
+    monkeypatch.setattr("florilege.training.loop.torch.compile", recording)
     config = small_config(photos, epochs=2, batch_size=10, compile=True)
     lines = lines_of(config, tmp_path / "run")
     assert compiled == [10] * 6
