@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,8 +26,16 @@ class _PhotoGroups(NamedTuple):
     made_from: MadeFrom
 
 
-def observation_numbers(ids: Sequence[str]) -> Ints:
-    """Observation of each photo as an index from 0, shape ``(rows,)``.
+@overload
+def observation_numbers(ids: Sequence[str]) -> Ints: ...
+
+
+@overload
+def observation_numbers(ids: Sequence[str] | None) -> Ints | None: ...
+
+
+def observation_numbers(ids: Sequence[str] | None) -> Ints | None:
+    """Observation of each photo as an index from 0, shape ``(rows,)``; None where none is known.
 
     Photos of one observation, such as one plant, share an id; a photo with an empty id is an
     observation of its own.
@@ -36,6 +44,8 @@ def observation_numbers(ids: Sequence[str]) -> Ints:
         >>> observation_numbers(["b", "a", "", "b", ""])
         array([0, 1, 2, 0, 3])
     """
+    if ids is None:
+        return None
     numbers: dict[object, int] = {}
     keys = (name or row for row, name in enumerate(ids))
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)

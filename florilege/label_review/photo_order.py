@@ -14,7 +14,7 @@ from florilege.calibration.photo_groups import observation_numbers
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import calibrated_runtimes, read_record
 from florilege.calibration.rules.label_doubt import label_doubt
-from florilege.calibration.sets import Ints, Singles
+from florilege.calibration.sets import Singles
 from florilege.calibration.view import PLAIN
 from florilege.data.corrections import RANDOM
 from florilege.data.options import fraction
@@ -30,11 +30,6 @@ from florilege.run_bundle import bundle_folder
 from florilege.terminal import warn
 
 Order = Literal["random", "doubt", "size"]
-
-
-def _observations_of(pool: Pool) -> Ints | None:
-    """The observation of each photo; None where the data name none."""
-    return None if pool.observations is None else observation_numbers(pool.observations)
 
 
 def _random_rows(names: Sequence[str], seed: int) -> list[int]:
@@ -120,7 +115,7 @@ class Review:
     def summary(self, verdicts: Mapping[str, Verdict]) -> Summary:
         """What the answers say of the labels."""
         sample = self.pool.of(_random_rows(self.pool.names, self.seed)[: self.sample])
-        return Summary.of(verdicts, sample.names, _observations_of(sample))
+        return Summary.of(verdicts, sample.names, observation_numbers(sample.observations))
 
     @cached_property
     def ranking(self) -> _Ranking:
@@ -142,7 +137,7 @@ class Review:
             sets = model.sets_of(pool, rows)
             return _Ranking(rows=sorted(rows, key=lambda row: -len(sets[row])), sets=sets)
         features, sets = model.features_of(pool)
-        observations = _observations_of(pool)
+        observations = observation_numbers(pool.observations)
         doubt = label_doubt(features, pool.labels, observations=observations, seed=self.seed)
         # NaN, for which no other observation has the label, comes last.
         places = np.argsort(doubt.probabilities[rows], kind="stable").tolist()

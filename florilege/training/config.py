@@ -148,20 +148,13 @@ class TrainConfig(SettingsGroup):
 
     @model_validator(mode="before")
     @classmethod
-    def _settings_of_other_machines_and_versions(cls, values: Any) -> Any:
-        if not isinstance(values, Mapping):
-            return values
-        if values.get("device") == "mps":
+    def _settings_of_other_machines(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("device") == "mps":
             raise ValueError(
                 "device=mps: the GPU of a Mac has no float64, which losses and thresholds are "
                 "computed in; use --device cpu"
             )
-        if values.get("blend"):
-            raise ValueError(
-                "blend=true averaged heads in an older version, and is no better than one head "
-                "whose weight decay is chosen: train again without it"
-            )
-        return {name: value for name, value in values.items() if name != "blend"}
+        return values
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:
@@ -233,8 +226,7 @@ class TrainConfig(SettingsGroup):
         """How a picture becomes the input, in training, validation and export alike.
 
         ``florilege.training.configuration.resolve`` fills in the values of the network. Values that
-        are still null, as in the files of older runs, mean 224 px, uncropped, bilinear, normalised
-        as for ImageNet.
+        are still null mean 224 px, uncropped, bilinear, normalised as for ImageNet.
         """
         values = {field.name: getattr(self, field.name) for field in fields(Preprocess)}
         settings = {name: value for name, value in values.items() if value is not None}

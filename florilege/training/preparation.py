@@ -51,8 +51,7 @@ def _with_choosing_part(dataset: Dataset) -> Dataset:
     val = dataset.splits.get("val")
     if val is None:
         return dataset
-    names = val.observations
-    rows = choosing_rows(None if names is None else observation_numbers(names), len(val))
+    rows = choosing_rows(observation_numbers(val.observations), len(val))
     if rows is None:
         return dataset
     part = val.select_rows(np.flatnonzero(rows), name=val.name)
@@ -95,8 +94,7 @@ def without_doubtful(
     Also a note for the user, and a CSV of these photos, the most doubtful first: their labels, and
     how probable each is by heads that did not learn from the photo.
     """
-    photos, names = train.split, train.split.observations
-    observations = None if names is None else observation_numbers(names)
+    photos, observations = train.split, observation_numbers(train.split.observations)
     doubt = label_doubt(train.values[train.rows], photos.labels, observations=observations)
     decided = np.fromiter((name in dataset.decided for name in photos.names), dtype=bool)
     doubtful, *_ = ranks.all(np.flatnonzero(~(doubt.believed() | decided)))

@@ -45,18 +45,6 @@ def test_a_recipe_flag_wins_over_the_recipe_of_a_file(tmp_path: Path) -> None:
     assert (config.recipe, config.backbone) == ("cifar100-avg-k5", "densenet40_40")
 
 
-def test_the_averaged_heads_of_older_versions_are_refused_and_their_absence_is_not(
-    tmp_path: Path,
-) -> None:
-    given = {"data": "x", "freeze": "backbone"}
-    for overrides, file in ((["blend=true"], ""), ([], "blend: true")):
-        with pytest.raises(UsageError, match="blend=true averaged heads in an older version"):
-            resolve(given, overrides=overrides, config=_file(tmp_path, file))
-    plain = resolve(given, config=_file(tmp_path, "blend: false"))
-    assert plain == resolve(given)
-    assert plain.loss == {"name": "cross_entropy"}
-
-
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_resolved_configuration_is_itself_a_valid_file(recipe: str, tmp_path: Path) -> None:
     config = resolve({"recipe": recipe, "data": "some/folder"})

@@ -158,10 +158,8 @@ def _answers(
         compress(answers, before != photos.labels[rows]),
         "; calibrate with the labels that were reviewed, or with corrected ones and no review",
     )
-    observations = (
-        None if photos.observations is None else observation_numbers(photos.observations)[rows]
-    )
-    return before, after, observations
+    observations = observation_numbers(photos.observations)
+    return before, after, None if observations is None else observations[rows]
 
 
 def _decided(path: Path, photos: Split, say: Callable[[str], None]) -> list[ReviewAnswer]:

@@ -95,7 +95,7 @@ class SplitOutputs:
     ) -> None:
         self.columns, self.labels, self.split = columns, labels, split
         self.model_sha256, self.runtime = model_sha256, runtime
-        self.observations = None if observations is None else observation_numbers(observations)
+        self.observations = observation_numbers(observations)
         self.data_sha256, self.photos = "", list[bytes]()
         self._files, files = dict[str, IO[bytes]](), ExitStack()
         self.close = weakref.finalize(self, files.close)

@@ -135,7 +135,7 @@ class RunPhotos:
         return {name: torch.tensor(array) for name, array in {**hashes, _BEFORE: before}.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the result of `state_dict`; without one, as of an older version, change nothing.
+        """Restore the result of `state_dict`; without one, change nothing.
 
         Raises:
             KeyError, ValueError: It is damaged, or that of other photos.
@@ -143,8 +143,7 @@ class RunPhotos:
         if not state:
             return
         for name, hashes in self._arrays().items():
-            if name in state or name in self.hashes:  # older versions had no fingerprints
-                hashes[:] = state[name].numpy().view(np.uint64)
+            hashes[:] = state[name].numpy().view(np.uint64)
         self.before = PhotoHashes.from_bytes(state[_BEFORE].numpy().tobytes())
 
 

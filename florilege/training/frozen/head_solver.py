@@ -323,8 +323,7 @@ def _choose(candidates: Sequence[_Candidate], val: Features) -> tuple[int, bool]
 
 def _clearly_more(gain: Floats, val: Features) -> bool:
     """Whether the mean of paired differences, ``(rows,)``, exceeds its standard error."""
-    names = val.split.observations
-    observations = None if names is None else observation_numbers(names)
+    observations = observation_numbers(val.split.observations)
     if len(gain) < 2:
         return False
     error = gain.std(ddof=1) / np.sqrt(effective_rows(gain, observations))

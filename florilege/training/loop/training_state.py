@@ -251,7 +251,7 @@ class TrainingState:
             if self.average is not None:
                 load_into(self.average, content["average"], origin=str(path))
             self.scaler.load_state_dict(content["scaler"])
-            self.photos.load_state_dict(content.get("photos", {}))  # older versions had none
+            self.photos.load_state_dict(content["photos"])
             position, sums = Position(**content["position"]), content["sums"]
             if len(sums) == ranks.count:
                 position.loss_sum, position.classes_taught = sums[ranks.rank]
