@@ -27,13 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.conformal import conformal_rank
-from florilege.calibration.guarantees import THRESHOLDS
 from florilege.calibration.rules.label_noise import (
     LabelNoise,
     NoiseKind,
     NoisyCoverage,
     NoisyLabels,
 )
+from florilege.calibration.threshold import THRESHOLDS
 from florilege.data.flora import Flora
 from florilege.data.flora.posterior import species_traits
 

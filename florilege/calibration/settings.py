@@ -8,12 +8,11 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
 from florilege.calibration.record import PREFERRED_K
 from florilege.calibration.rejection import DEFAULT_SHARE
 from florilege.calibration.rules import MACRO_WEIGHT, NoisyLabels, parse_label_noise
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind
-from florilege.calibration.threshold import check_average_k
+from florilege.calibration.threshold import DEFAULT_MAX_SIZE, check_average_k
 from florilege.calibration.view import Scoring, View
 from florilege.errors import suggestion
 from florilege.models.regions import PlaceKind, RegionList

@@ -7,7 +7,6 @@ import pytest
 from numpy.typing import NDArray
 
 import florilege.calibration.calibrate.photo_outputs
-import florilege.calibration.guarantees
 import florilege.calibration.marginals
 import florilege.calibration.sets
 import florilege.calibration.threshold
@@ -65,7 +64,7 @@ def test_blocks_of_any_length_give_the_same_record(
         )
         monkeypatch.setattr(florilege.calibration.sets, "BLOCK", small)
         monkeypatch.setattr(florilege.calibration.threshold, "BLOCK", small)
-        monkeypatch.setattr(florilege.calibration.guarantees, "AT_ONCE", small)
+        monkeypatch.setattr(florilege.calibration.threshold, "AT_ONCE", small)
         monkeypatch.setattr(florilege.calibration.marginals, "ROWS_AT_ONCE", 1 + small % 5)
         result = fitted(scoring, reference, classes)
         assert replace(result, calibration_id="") == replace(expected, calibration_id="")

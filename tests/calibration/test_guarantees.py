@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import florilege.calibration.guarantees
-from florilege.calibration.guarantees import LARGEST, THRESHOLDS, BestOfRows, _means_are_below
+import florilege.calibration.threshold
 from florilege.calibration.rules import calibrate
+from florilege.calibration.threshold import LARGEST, THRESHOLDS, BestOfRows, _means_are_below
 from tests.calibration import oracles
 from tests.calibration.simulation import CLASSES, draw
 from tests.calibration.strategies import Scores, average_ks, score_arrays
@@ -185,7 +185,7 @@ def test_a_size_that_every_set_keeps_goes_down_to_the_last_threshold(
 ) -> None:
     thresholds = THRESHOLDS
     assert thresholds.size % 5 == 1  # a last block of one
-    monkeypatch.setattr(florilege.calibration.guarantees, "AT_ONCE", at_once)
+    monkeypatch.setattr(florilege.calibration.threshold, "AT_ONCE", at_once)
     best = BestOfRows(3, 2, max_size=2, min_size=0)
     best.add(np.array([[0.5, 0.2, 0.1], [0.9, thresholds[-1], 0.0], [0.3, 0.3, 0.3]]))
     assert best.probability_threshold(2, delta=0.1) == thresholds[-1]

@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
 from florilege.calibration.metrics import check_k
 from florilege.calibration.rules.label_noise import LabelNoise as LabelNoise
 from florilege.calibration.rules.label_noise import NoiseKind as NoiseKind
@@ -24,7 +23,7 @@ from florilege.calibration.rules.label_noise import check_label_noise as check_l
 from florilege.calibration.rules.label_noise import parse_label_noise as parse_label_noise
 from florilege.calibration.rules.score_summary import ScoreSummary as ScoreSummary
 from florilege.calibration.sets import Floats, Guarantee, SetRule, as_counts, as_labels, as_scores
-from florilege.calibration.threshold import RealNumber
+from florilege.calibration.threshold import DEFAULT_MAX_SIZE, RealNumber
 
 MACRO_WEIGHT = 0.5
 """Default weight of the classes against the photos in the rules for rare classes."""

@@ -17,7 +17,7 @@ probability
 where :math:`m` is the share of sets without the true class and :math:`q` the chance. So
 :math:`m \\le \\alpha` where :math:`M \\le (1 - e) \\alpha + e (1 - q)`. Both sides are counted
 on the same photos, at thresholds that were fixed beforehand:
-:data:`florilege.calibration.guarantees.THRESHOLDS`.
+:data:`florilege.calibration.threshold.THRESHOLDS`.
 
 References:
     Sesia, Wang and Tong, "Adaptive conformal classification with noisy labels", arXiv 2309.05092.
@@ -35,9 +35,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from florilege.calibration.conformal import at_most, conformal_rank
-from florilege.calibration.guarantees import THRESHOLDS
 from florilege.calibration.sets import Bools, FloatArray, Floats, Ints
-from florilege.calibration.threshold import RealNumber
+from florilege.calibration.threshold import THRESHOLDS, RealNumber
 from florilege.errors import UsageError
 
 NoiseKind = Literal["uniform", "genus", "group"]

@@ -16,7 +16,6 @@ from florilege.calibration.conformal import (
     pac_rank,
     true_score_quantile,
 )
-from florilege.calibration.guarantees import BestOfRows
 from florilege.calibration.rules.label_noise import NoisyCoverage, NoisyLabels
 from florilege.calibration.selection import TopScores
 from florilege.calibration.sets import (
@@ -29,7 +28,13 @@ from florilege.calibration.sets import (
     best_class,
     row_blocks,
 )
-from florilege.calibration.threshold import RealNumber, as_fraction, check_average_k, next_above
+from florilege.calibration.threshold import (
+    BestOfRows,
+    RealNumber,
+    as_fraction,
+    check_average_k,
+    next_above,
+)
 
 _LOWEST = float(np.finfo(np.float64).min)
 

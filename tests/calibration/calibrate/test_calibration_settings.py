@@ -6,12 +6,12 @@ import pytest
 import typer.main
 
 from florilege.calibration.cli import app
-from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
 from florilege.calibration.settings import (
     GRID_END,
     CalibrationPlan,
     CalibrationSettings,
 )
+from florilege.calibration.threshold import DEFAULT_MAX_SIZE
 from florilege.errors import UsageError
 
 STEPS = 10 * GRID_END - 9

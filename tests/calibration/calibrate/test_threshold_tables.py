@@ -17,7 +17,6 @@ from florilege.calibration.calibrate.threshold_tables import (
     measured_row,
     tabulate,
 )
-from florilege.calibration.guarantees import THRESHOLDS, BestOfRows, _means_are_below
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.measurement import Measurement
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
@@ -26,6 +25,7 @@ from florilege.calibration.rules import RULES, calibrate
 from florilege.calibration.scores import scores
 from florilege.calibration.sets import Bools, Floats, Guarantee, Ints, SetRule
 from florilege.calibration.settings import CalibrationPlan
+from florilege.calibration.threshold import THRESHOLDS, BestOfRows, _means_are_below
 from florilege.calibration.view import PLAIN, Scoring, Setting, View
 from florilege.errors import BundleError
 from tests.calibration.estimates import hits_of

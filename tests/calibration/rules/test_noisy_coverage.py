@@ -12,7 +12,6 @@ import pytest
 
 from benchmarks.rules.label_noise import LEVEL, World, simulated, world
 from florilege.calibration.conformal import _largest_expected_miss
-from florilege.calibration.guarantees import THRESHOLDS
 from florilege.calibration.rules import class_weights
 from florilege.calibration.rules.label_noise import (
     LabelNoise,
@@ -22,6 +21,7 @@ from florilege.calibration.rules.label_noise import (
     _highest_mean,
 )
 from florilege.calibration.rules.score_summary import ScoreSummary
+from florilege.calibration.threshold import THRESHOLDS
 from tests.calibration.rules.test_label_noise import COUNTS, EVERYONE, GENERA, noisy, replaced
 from tests.calibration.simulation import CLASSES, draw
 
