@@ -51,12 +51,12 @@ VERBS = {
         loads_torch=True,
     ),
     "export": Command(
-        module="florilege.command_line.export_cli",
+        module="florilege.command_line.import_export",
         about="Turn a run folder into a bundle, or a bundle into an offline page or files for an "
         "app.",
     ),
     "import": Command(
-        module="florilege.command_line.import_cli",
+        module="florilege.command_line.import_export",
         about="Make a bundle from a classifier trained elsewhere.",
     ),
     "calibrate": Command(

@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 from florilege.calibration.record.record_file import read_record
-from florilege.command_line.export_cli import _write_folder, app
+from florilege.command_line.import_export import _write_folder, app
 from florilege.errors import BundleError, UsageError
 from florilege.models.bundle import MODEL, open_bundle, replace_files
 from florilege.plugins.devices import device_bundle
@@ -20,7 +20,7 @@ from tests.server import garden
 __all__ = ["bundle", "photos", "runtime"]  # fixtures
 
 
-export, refusal = partial(call, app), partial(error_of, app)
+export, refusal = partial(call, app, "export"), partial(error_of, app, "export")
 
 
 def test_weights_are_halved_and_calibrated_anew_if_the_sets_agree(

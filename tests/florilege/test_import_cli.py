@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save_file
 from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.view import PLAIN
-from florilege.command_line import import_cli
-from florilege.command_line.import_cli import app
+from florilege.command_line import import_export
+from florilege.command_line.import_export import app
 from florilege.errors import BundleError, DataError, UsageError
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.images import Preprocess
@@ -43,7 +43,7 @@ from tests.training.small import write_photos
 CLASSES = "class_id,scientific_name,genus\nb,Rosa canina,Rosa\na,Acer rubrum,Acer\nc,,\n"
 
 
-_call, _error = partial(call, app), partial(error_of, app)
+_call, _error = partial(call, app, "import"), partial(error_of, app, "import")
 
 
 def _words(folder: Path, said: Mapping[str, Any], model: object, *more: object) -> list[object]:
@@ -104,7 +104,7 @@ def test_the_answer_is_also_one_json_object(
     assert content["best"].keys() == {str(photo)}
     assert content["best"][str(photo)] in {"Rosa canina", "Acer rubrum", "c"}
     for figure in (3, 10):  # of 8 pictures
-        monkeypatch.setattr(import_cli, "MOST_PICTURES", figure)
+        monkeypatch.setattr(import_export, "MOST_PICTURES", figure)
         printed = _call(*words).stdout
         assert ("black" in printed) == (figure == 10)
         assert "slopes" in printed

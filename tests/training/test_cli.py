@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from florilege.command_line import export_cli
+from florilege.command_line import import_export
 from florilege.errors import DataError, FlorilegeError, UsageError
 from florilege.models.backbones import read_weights
 from florilege.models.bundle import replace_files
@@ -14,7 +14,7 @@ from florilege.training.configuration import RunFolder, to_yaml
 from tests.commands import call, error_of, quick_run
 from tests.training.small import small_config
 
-_train, _export = partial(call, cli.app), partial(call, export_cli.app)
+_train, _export = partial(call, cli.app), partial(call, import_export.app, "export")
 
 
 def _quick(photos: Path, run: Path) -> list[object]:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from florilege.command_line.export_cli import _write_folder
+from florilege.command_line.import_export import _write_folder
 from florilege.errors import UsageError
 from florilege.files import service_worker
 from florilege.models.images import Preprocess, load
