@@ -25,7 +25,7 @@ from florilege.server.answers import pipeline as pipelines
 from florilege.server.answers.pipeline import (
     BATCH_SIZES,
     LARGEST_BATCH,
-    BatchingSession,
+    _BatchingSession,
     _in_batches,
     open_pipeline,
 )
@@ -49,8 +49,8 @@ def session(bundle: Path) -> Session:
 
 
 @pytest.fixture
-def batches(session: Session) -> Iterator[BatchingSession]:
-    result = BatchingSession(session, replayed=True)
+def batches(session: Session) -> Iterator[_BatchingSession]:
+    result = _BatchingSession(session, replayed=True)
     yield result
     result.close()
 
@@ -71,7 +71,7 @@ class Gate:
         monkeypatch.setattr(FixedBatch, "run", held)
 
 
-def gathered(batches: BatchingSession, number: int) -> None:
+def gathered(batches: _BatchingSession, number: int) -> None:
     """Wait until this many decoded photos wait for the next batch."""
     wait_for(lambda: batches._decoded.qsize() >= number)
 
@@ -84,7 +84,7 @@ def batch_threads() -> list[str]:
 
 @pytest.mark.parametrize("features", [False, True])
 def test_a_photo_gets_what_the_session_says(
-    session: Session, batches: BatchingSession, features: bool
+    session: Session, batches: _BatchingSession, features: bool
 ) -> None:
     assert (batches.provider, batches.dimensions) == (session.provider, session.dimensions)
     for photo in PHOTOS:
@@ -100,7 +100,7 @@ def test_a_photo_gets_what_the_session_says(
 
 
 def test_photos_decoded_during_a_batch_form_the_next_and_get_their_own_outputs(
-    batches: BatchingSession, session: Session, monkeypatch: pytest.MonkeyPatch
+    batches: _BatchingSession, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, number = Gate(monkeypatch), LARGEST_BATCH + 6
     with ThreadPoolExecutor(number) as pool:
@@ -137,7 +137,7 @@ def test_no_more_are_decoded_at_once_than_there_are_cores(
         return load(*given, **named)
 
     monkeypatch.setattr("florilege.server.answers.pipeline.load", slow)
-    batches = BatchingSession(session, replayed=False)
+    batches = _BatchingSession(session, replayed=False)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda photo: batches.infer(photo, max_pixels=MOST), PHOTOS))
     batches.close()
@@ -147,7 +147,7 @@ def test_no_more_are_decoded_at_once_than_there_are_cores(
 # What goes wrong -------------------------------------------------------------------------------
 
 
-def test_a_photo_that_cannot_be_used_is_refused_and_hurts_nobody(batches: BatchingSession) -> None:
+def test_a_photo_that_cannot_be_used_is_refused_and_hurts_nobody(batches: _BatchingSession) -> None:
     whole = garden.encoded(garden.pixels(garden.COLOURS[0], side=200), "JPEG")
     with pytest.raises(DamagedImage, match="ends before its last row"):
         batches.infer(read_header(whole[:-1000]), max_pixels=MOST)
@@ -155,7 +155,7 @@ def test_a_photo_that_cannot_be_used_is_refused_and_hurts_nobody(batches: Batchi
 
 
 def test_nan_outputs_fail_only_their_own_photo(
-    batches: BatchingSession, monkeypatch: pytest.MonkeyPatch
+    batches: _BatchingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, run = Gate(monkeypatch), FixedBatch.run
 
@@ -180,7 +180,7 @@ def test_nan_outputs_fail_only_their_own_photo(
 
 
 def test_a_batch_that_fails_neither_fails_the_next_nor_holds_its_photos_beyond_their_requests(
-    batches: BatchingSession, monkeypatch: pytest.MonkeyPatch
+    batches: _BatchingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = FixedBatch.run
     monkeypatch.setattr(FixedBatch, "run", lambda *_: 1 / 0)
@@ -204,7 +204,7 @@ def test_closing_ends_the_threads_after_the_last_photo(
 ) -> None:
     gate = Gate(monkeypatch)
     gate.open.set()
-    batches = BatchingSession(session, replayed=False)
+    batches = _BatchingSession(session, replayed=False)
     gate.open.clear()
     gate.reached.clear()
     with ThreadPoolExecutor(3) as pool:
@@ -256,7 +256,7 @@ def test_batches_run_without_replay_if_only_replay_fails(
 
     monkeypatch.setattr("florilege.server.answers.pipeline.open_graph", refusing)
     result = _in_batches(session)
-    assert isinstance(result, BatchingSession)
+    assert isinstance(result, _BatchingSession)
     result.close()
     assert opened == [True, False]
 
@@ -271,7 +271,7 @@ def test_only_a_gpu_is_served_in_batches_and_a_requested_number_of_threads_holds
     engine = Engine(pipeline_of(settings, PixelBudget()), settings, Metrics())
     engine.close()
     session = engine.pipeline.session
-    assert isinstance(session, BatchingSession if batched else Session)
+    assert isinstance(session, _BatchingSession if batched else Session)
     assert session.concurrency == cores() + LARGEST_BATCH * batched
     assert engine.threads == 3
 
@@ -284,7 +284,7 @@ def test_a_server_on_a_gpu_answers_in_batches_and_as_the_processor_does(
     monkeypatch.setattr("florilege.server.answers.pipeline.cores", lambda: 2)
     with Running(bundle, device="cpu") as running:
         engine = running.engine
-        assert isinstance(engine.pipeline.session, BatchingSession)
+        assert isinstance(engine.pipeline.session, _BatchingSession)
         assert engine.threads == cores() + LARGEST_BATCH
         assert isinstance(open_pipeline(bundle, device="cpu").session, Session)  # as predict does
         numbers = [number % 8 for number in range(64)]
@@ -309,7 +309,7 @@ def test_a_gpu_replays_batches_that_agree_with_the_processor(
     if "onnxruntime-gpu" not in installed_wheels():
         pytest.skip("onnxruntime-gpu is not installed")
     batches = _in_batches(Session(open_bundle(bundle), device="cuda"))
-    assert isinstance(batches, BatchingSession)
+    assert isinstance(batches, _BatchingSession)
     assert not caplog.messages  # neither batches nor replay were refused
     with ThreadPoolExecutor(16) as pool:
         looks = [pool.submit(batches.infer, photo, max_pixels=MOST) for photo in 8 * PHOTOS]

@@ -83,7 +83,7 @@ class Evaluated(NamedTuple):
         )
 
 
-class EvaluatedView(NamedTuple):
+class _EvaluatedView(NamedTuple):
     """The figures of a view other than the plain one."""
 
     view: View
@@ -98,9 +98,9 @@ class EvaluatedView(NamedTuple):
         photos: LabelledPhotos,
         record: CalibrationRecord,
         advance: Callable[[int], object],
-    ) -> "tuple[EvaluatedView, ...]":
+    ) -> "tuple[_EvaluatedView, ...]":
         """Measure the thresholds of all views that photos show."""
-        views = list[EvaluatedView]()
+        views = list[_EvaluatedView]()
         prior = record.place_prior
         strength = 0.0 if prior is None else prior.strength
         for view in record.views:
@@ -153,7 +153,7 @@ class Evaluation:
     rules: tuple[Evaluated, ...]  # one result for each rule and value
     guaranteed: tuple[Evaluated, ...]  # the same for guarantees that a rule gives only on request
     lists: tuple[dict[str, Any], ...]  # the JSON object of each list
-    views: tuple[EvaluatedView, ...] = ()  # whatever else was calibrated and these photos show
+    views: tuple[_EvaluatedView, ...] = ()  # whatever else was calibrated and these photos show
 
     @classmethod
     def of(
@@ -176,7 +176,7 @@ class Evaluation:
         source = photos.source(View(), record.scoring)
         with progress(source.rows + len(record.views), "measuring sets") as advance:
             results = _results(source, [*requested, *promised], groups, advance)
-            views = EvaluatedView.all_of(photos, record, advance)
+            views = _EvaluatedView.all_of(photos, record, advance)
         rules_of = {result.view: result.rules for result in views}
         lists = list[dict[str, Any]]()
         for region in record.lists:

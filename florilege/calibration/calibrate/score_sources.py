@@ -37,7 +37,7 @@ from florilege.tables import Table, demand_columns, read_table
 _FEWEST_PLACES = 100
 
 
-def read_occurrences(path: Path, classes: ClassTable, say: Callable[[str], None]) -> Occurrences:
+def _read_occurrences(path: Path, classes: ClassTable, say: Callable[[str], None]) -> Occurrences:
     """Read ``region,month,class_id,weight``; ``say`` is called about species the model lacks.
 
     A species is named by its class id, GBIF key or scientific name, as `SpeciesNames` reads them.
@@ -122,7 +122,7 @@ def places_of(
     if file is None:
         occurrences = open_occurrences(bundle)
     elif file != "none":
-        occurrences = read_occurrences(Path(file), bundle.classes, say)
+        occurrences = _read_occurrences(Path(file), bundle.classes, say)
     if occurrences is None:
         return None
     places = photo_places(data, photos.names, occurrences.cell_degrees)

@@ -104,7 +104,7 @@ def _skewness(sizes: Sequence[int], mean: float, deviation: float, most: int) ->
     return float(third) / deviation**3
 
 
-class HitShare(NamedTuple):
+class _HitShare(NamedTuple):
     """A share of sets that hold the true class, with its 95 % interval."""
 
     value: float
@@ -114,7 +114,7 @@ class HitShare(NamedTuple):
 
 def hit_share(
     hits: int, sets: int, effective: float, noise: LabelNoise | None, chance: float
-) -> HitShare:
+) -> _HitShare:
     """The share of some sets that hold the true class, where ``hits`` hold the label.
 
     ``chance`` sums their chance of a class drawn from the label's group. Labels were counted, so
@@ -125,7 +125,7 @@ def hit_share(
     if noise is not None:
         value = noise.corrected(value, chance / sets)
         low, high = noise.interval(low, high, chance / sets)
-    return HitShare(value, min(low, value), max(high, value))
+    return _HitShare(value, min(low, value), max(high, value))
 
 
 def _hits(counts: Counts, effective: float, noise: LabelNoise | None) -> dict[str, Any]:

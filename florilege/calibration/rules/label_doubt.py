@@ -26,7 +26,7 @@ _KEPT_AT_LEAST: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelDoubt:
+class _LabelDoubt:
     """What heads that did not learn from a photo say of its label."""
 
     labels: Ints  # class indices, (photos,)
@@ -59,7 +59,7 @@ class LabelDoubt:
 
 def label_doubt(
     features: ArrayLike, labels: ArrayLike, *, observations: ArrayLike | None = None, seed: int = 0
-) -> LabelDoubt:
+) -> _LabelDoubt:
     """Judge each label by heads that did not learn from its photo, nor from others of its plant.
 
     The heads are linear discriminants. Their shrinkage and temperature and the rate of wrong labels
@@ -98,7 +98,7 @@ def label_doubt(
         likelihood, rate = _most_probable(np.exp(heads[rows]), len(np.unique(classes)), rates)
         best = max(best, (likelihood, rate, heads), key=lambda item: item[0])
     _, rate, heads = best
-    return LabelDoubt(labels=classes, probabilities=np.exp(heads), wrong_rate=rate)
+    return _LabelDoubt(labels=classes, probabilities=np.exp(heads), wrong_rate=rate)
 
 
 def _can_be_judged(labels: Ints, probabilities: Floats) -> Bools:

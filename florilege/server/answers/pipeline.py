@@ -67,7 +67,7 @@ class Pipeline:
 
     bundle: Bundle
     record: CalibrationRecord
-    session: "Session | BatchingSession"
+    session: "Session | _BatchingSession"
     model: Model
     places: PlaceWeights
     lists: ClassLists  # those a request may restrict its answer to
@@ -109,7 +109,7 @@ class Pipeline:
 
     def close(self) -> None:
         """Stop its threads. No call may be running."""
-        if isinstance(self.session, BatchingSession):
+        if isinstance(self.session, _BatchingSession):
             self.session.close()
 
     def decide(
@@ -243,7 +243,7 @@ class _DecodedPhoto:
     row: Future[dict[str, Floats]] = field(default_factory=Future)
 
 
-class BatchingSession:
+class _BatchingSession:
     """Runs the network on batches of the photos that are ready; any thread may call it.
 
     Photos that are decoded while a batch runs form the next one. So no photo waits for a batch to
@@ -307,11 +307,11 @@ def _fail(group: list[_DecodedPhoto], error: Exception) -> None:
         waiting.row.set_exception(error)
 
 
-def _in_batches(session: Session) -> Session | BatchingSession:
+def _in_batches(session: Session) -> Session | _BatchingSession:
     """A session that runs batches, replayed if possible; ``session`` itself if batches fail."""
     for replayed in (True, False):
         try:
-            return BatchingSession(session, replayed=replayed)
+            return _BatchingSession(session, replayed=replayed)
         except Exception as error:  # the runtime's own, of no common class
             kind = "replayed batches" if replayed else "batches"
             log.warning("%s cannot be used on %s: %s", kind, session.provider, error)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate.evaluate import EvaluatedView, Evaluation
+from florilege.calibration.calibrate.evaluate import Evaluation, _EvaluatedView
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.score_sources import LabelledPhotos, PhotoPlaces
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
@@ -33,10 +33,10 @@ def record() -> CalibrationRecord:
 
 def evaluated(
     record: CalibrationRecord, labels: np.ndarray, places: PhotoPlaces | None
-) -> dict[View, EvaluatedView]:
+) -> dict[View, _EvaluatedView]:
     outputs = scoring_of({"linear": LOGITS}, labels)
     photos = LabelledPhotos.of(record, outputs, None, places)
-    return {result.view: result for result in EvaluatedView.all_of(photos, record, int)}
+    return {result.view: result for result in _EvaluatedView.all_of(photos, record, int)}
 
 
 def test_on_the_photos_of_the_calibration_the_figures_are_those_of_the_record(
@@ -88,6 +88,6 @@ def test_hundreds_of_broken_promises_are_one_warning(record: CalibrationRecord) 
     assert sum(len(view["contradictions"]) for view in evaluation.to_plain()["views"]) == broken
 
 
-def replace_made_from(result: EvaluatedView) -> EvaluatedView:
+def replace_made_from(result: _EvaluatedView) -> _EvaluatedView:
     """As if its photos were of one species, and those of the calibration were not."""
     return result._replace(made_from="same_class")

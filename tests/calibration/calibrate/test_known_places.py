@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.fit import STRENGTHS, fit_record
-from florilege.calibration.calibrate.score_sources import PhotoPlaces, read_occurrences
+from florilege.calibration.calibrate.score_sources import PhotoPlaces, _read_occurrences
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.certificate import Reason
 from florilege.calibration.record import CalibrationRecord
@@ -234,7 +234,7 @@ def test_species_are_named_by_id_key_or_name(tmp_path: Path) -> None:
         f"{HEADER}\na,,8,1\na,6,100,2\nb,6,IRIS lutescens Lam.,3\nb,12,7,4.5\nb,1,900,9\n"
     )
     warnings = list[str]()
-    occurrences = read_occurrences(path, INFOS, warnings.append)
+    occurrences = _read_occurrences(path, INFOS, warnings.append)
     assert occurrences.counts("a").tolist() == [2.0, 1.0]
     assert occurrences.counts("b").tolist() == [7.5, 0.0]
     assert occurrences.counts("b", 6).tolist() == [3.0, 0.0]
@@ -262,7 +262,7 @@ def test_a_row_that_cannot_be_used_is_named(
     path = tmp_path / "occurrences.csv"
     path.write_text(f"{header}\n{row}\n")
     with pytest.raises(DataError, match=message):
-        read_occurrences(path, INFOS, print)
+        _read_occurrences(path, INFOS, print)
 
 
 def test_millions_of_records_take_little_memory(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_millions_of_records_take_little_memory(tmp_path: Path) -> None:
     lines = [f"{name},{row % 12 + 1},7,{row % 9 + 1}" for row, name in enumerate(names)]
     path.write_text("\n".join([",".join(COLUMNS), *lines]), "utf-8")
     tracemalloc.start()
-    occurrences = read_occurrences(path, INFOS, print)
+    occurrences = _read_occurrences(path, INFOS, print)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert occurrences.weight.sum() == sum(row % 9 + 1 for row in range(rows))

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from florilege.calibration.rules.label_doubt import (
     _SHRINKAGES,
     _TEMPERATURES,
-    LabelDoubt,
+    _LabelDoubt,
     _log_probabilities,
     label_doubt,
 )
@@ -142,7 +142,7 @@ def test_labels_of_few_photos_are_believed() -> None:
 
 
 def test_five_photos_of_every_class_are_believed() -> None:
-    doubt = LabelDoubt(
+    doubt = _LabelDoubt(
         labels=np.repeat([0, 1], [12, 6]),
         probabilities=np.array([0.001 * (row + 1) for row in range(12)] + [0.9] * 6),
         wrong_rate=0.5,
