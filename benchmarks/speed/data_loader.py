@@ -19,7 +19,7 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from florilege.training.batches import _decode_for_training, _training_side
-from florilege.training.batches.augment import DRAWS, augment
+from florilege.training.batches.augmentation import DRAWS, augment
 from florilege.training.batches.run_photos import (
     PictureCache,
 )

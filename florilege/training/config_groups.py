@@ -133,7 +133,7 @@ class ScheduleConfig(SettingsGroup):
 
 
 class AugmentConfig(SettingsGroup):
-    """Augmentation of training pictures; see ``florilege.training.batches.augment``."""
+    """Augmentation of training pictures; see ``florilege.training.batches.augmentation``."""
 
     min_area: float = Field(default=0.35, gt=0, le=1)
     """Smallest area of the random crop, as a share of the largest square that fits."""

@@ -32,7 +32,7 @@ from florilege.calibration.calibrate.score_sources import Source as Source
 from florilege.calibration.calibrate.threshold_tables import tabulate as tabulate
 from florilege.calibration.calibrate.training_photos import (
     PhotoOverlap,
-    training_photos,
+    photos_to_compare,
     training_reference,
 )
 from florilege.calibration.record import CalibrationRecord
@@ -113,7 +113,7 @@ def calibrate_bundle(
         skip = say if plan.skip_damaged else None
         training = None
         if plan.rejection_method:
-            training = training_photos(sessions[0], data, part, skip_damaged=skip)
+            training = photos_to_compare(sessions[0], data, part, skip_damaged=skip)
         opened = partial(photos_for, bundle, data, skip_damaged=plan.skip_damaged, say=say)
         photos = opened(split)
         noise = noisy_labels(plan.label_noise, bundle.classes, data, photos, say)

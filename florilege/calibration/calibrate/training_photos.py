@@ -126,7 +126,7 @@ def _declared(provenance: Mapping[str, Any], split: str) -> bool | None:
     return split_name(Part.parse(split).name) in ("train", provenance[_CHOSEN_ON])
 
 
-def training_photos(
+def photos_to_compare(
     session: Session, data: str, part: Part, *, skip_damaged: Callable[[str], None] | None = None
 ) -> Split | None:
     """The training photos to compare with, without those of ``part``; None if there are none.

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from florilege.data.records import Dataset, Split
 from florilege.models.images import decode, load
-from florilege.training.batches.augment import DRAWS, augment
+from florilege.training.batches.augmentation import DRAWS, augment
 from florilege.training.batches.run_photos import (
     PictureCache,
     PictureDataset,

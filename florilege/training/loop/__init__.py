@@ -21,7 +21,7 @@ from florilege.models.export import PictureNetwork
 from florilege.models.heads import by_head, exact_float32
 from florilege.terminal import Advance, is_step, progress
 from florilege.training.batches import Batch, BatchLoader, Sources
-from florilege.training.batches.augment import cut_mixed, mixed
+from florilege.training.batches.augmentation import cut_mixed, mixed
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import RunFolder, write
 from florilege.training.frozen import HeadOnFeatures

@@ -18,7 +18,7 @@ from florilege.training.batches import (
     _keep_all,
     _training_side,
 )
-from florilege.training.batches.augment import DRAWS, augment
+from florilege.training.batches.augmentation import DRAWS, augment
 from florilege.training.batches.run_photos import (
     _LOOKED_AT,
     _SHOWN,

@@ -20,7 +20,7 @@ from florilege.errors import UsageError
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork
 from florilege.training.batches import Batch, BatchLoader
-from florilege.training.batches.augment import mixed
+from florilege.training.batches.augmentation import mixed
 from florilege.training.config import TrainConfig
 from florilege.training.loop import Run
 from florilege.training.loop.training_state import Position, TrainingState

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from florilege.models.backbones import build
 from florilege.models.heads import by_head, exact_float32
-from florilege.training.batches.augment import mixed
+from florilege.training.batches.augmentation import mixed
 from florilege.training.losses import LOSSES, smooth_hinge, smooth_top_k
 from florilege.training.machines import Compute
 from tests.training.losses.examples import CLASSES, PARAMETERS, WEIGHT

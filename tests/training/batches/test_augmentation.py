@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from florilege.training.batches.augment import (
+from florilege.training.batches.augmentation import (
     DRAWS,
     _crop_box,
     _recoloured,
