@@ -281,8 +281,8 @@ def test_the_shell_completes_verbs_and_flags() -> None:
     assert completions("florilege evaluate --against A --spl") == ["--split"]
 
 
-def test_completing_a_verb_whose_extra_is_missing_says_nothing() -> None:
-    code = "import sys; sys.modules['onnx'] = None; from florilege import cli; cli.main()"
+def test_completing_a_verb_whose_package_is_missing_says_nothing() -> None:
+    code = "import sys; sys.modules['pydantic'] = None; from florilege import cli; cli.main()"
     assert completions("florilege import --wei", "-c", code) == []
 
 
