@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 
 import florilege
 from florilege.calibration.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.record.record_file import open_occurrences, read_record
 from florilege.calibration.view import View
 from florilege.errors import BundleError
@@ -115,6 +116,14 @@ def test_what_was_calibrated_without_places_promises_nothing_at_one(client: Test
     assert answer["reasons"][-1] == "another_view"
     assert answer["calibrated_for"] == {"images": 1, "list": None, "place": None}
     assert [warning["code"] for warning in there["warnings"]] == ["place_not_calibrated"]
+
+
+def test_an_evaluation_measures_no_place_that_it_would_have_to_draw(
+    placed: Path, tmp_path: Path
+) -> None:
+    data = str(garden.validation_folder(tmp_path / "photos"))
+    views = evaluate_bundle(placed, data, "val", device="cpu").views
+    assert {result.view.place for result in views} == {None}
 
 
 def test_an_unknown_region_is_not_used_and_the_answer_says_so(client: TestClient) -> None:
