@@ -22,11 +22,11 @@ LINES = {  # of code, by folder of the package; florilege: what all folders shar
     "server": 6_560,
     "calibration": 8_270,
     "models": 4_640,
-    "data": 2_725,
+    "data": 2_655,
     "plugins": 3_060,
     "florilege": 3_460,
 }
-PUBLIC_NAMES = 890
+PUBLIC_NAMES = 885
 JAVASCRIPT_LINES = 5_000  # of the page, with and without a server
 WRITTEN_WORDS = 39_000  # of the documentation, without what commands generate
 GENERATED_PAGE = "docs/commands.md"
