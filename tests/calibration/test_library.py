@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = (
-    "comparison conformal guarantees intervals marginals metrics "
+    "comparison conformal intervals marginals metrics "
     "photo_groups record rules scores selection sets threshold"
 )
 FOREIGN = ("torch", "onnxruntime", "PIL", "rich", "typer", "matplotlib", "pydantic")
