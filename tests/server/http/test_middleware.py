@@ -114,3 +114,43 @@ def test_a_long_body_is_sent_in_pieces_between_which_others_have_their_turn(
     ]
     if size > 10:
         assert {*range(2, 1 + len(pieces))} <= set(turns)
+
+
+def test_long_bodies_take_turns_and_one_that_nobody_reads_holds_up_no_other() -> None:
+    """Else 32 of them would take 32 pieces' time of each pass of the event loop."""
+    passes, sent = 0, list[tuple[int, int]]()
+    bodies, pieces = 5, 4
+
+    async def count_passes() -> None:
+        nonlocal passes
+        while True:
+            await asyncio.sleep(0)
+            passes += 1
+
+    async def ask(number: int) -> None:
+        async def receive() -> Message:
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            if message["type"] != "http.response.body":
+                return
+            sent.append((passes, number))
+            if number == 0:
+                await asyncio.Event().wait()  # a client that reads no further
+
+        scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/", "headers": []}
+        await middleware(scope, receive, send)
+
+    async def ask_all() -> None:
+        counting, stuck = asyncio.create_task(count_passes()), asyncio.create_task(ask(0))
+        await asyncio.gather(*map(ask, range(1, bodies)))
+        for task in (counting, stuck):
+            task.cancel()
+
+    middleware = RequestMiddleware(Response(bytes(pieces * module.PIECE_BYTES)), Metrics())
+    asyncio.run(asyncio.wait_for(ask_all(), 15))
+    assert [number for _, number in sent].count(0) == 1
+    assert len(sent) == (bodies - 1) * pieces + 1
+    at = [when for when, _ in sent]
+    assert len(set(at)) == len(at)  # never two in one pass
+    assert {number for _, number in sent[:bodies]} == set(range(bodies))  # nobody waits for a whole
