@@ -1,7 +1,8 @@
-"""The outermost layer by itself: how long a refused upload is read."""
+"""The outermost layer by itself: refused uploads, long bodies, and whose turn it is."""
 
 import asyncio
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from starlette.datastructures import Headers
@@ -154,3 +155,58 @@ def test_long_bodies_take_turns_and_one_that_nobody_reads_holds_up_no_other() ->
     at = [when for when, _ in sent]
     assert len(set(at)) == len(at)  # never two in one pass
     assert {number for _, number in sent[:bodies]} == set(range(bodies))  # nobody waits for a whole
+
+
+@pytest.mark.parametrize(
+    ("headers", "taking_turns"),
+    [
+        ([(b"content-length", b"10000")], True),
+        ([(b"transfer-encoding", b"chunked")], True),
+        ([(b"content-length", b"9999")], False),
+        ([], False),
+    ],
+)
+def test_while_a_photo_is_here_other_requests_begin_one_after_the_other(
+    headers: list[tuple[bytes, bytes]], taking_turns: bool
+) -> None:
+    """Else 32 clients that ask what costs nothing would put 32 requests in each of its passes."""
+    passes, begun = 0, list[int]()
+    answered = asyncio.Event()
+
+    async def count_passes() -> None:
+        nonlocal passes
+        while True:
+            await asyncio.sleep(0)
+            passes += 1
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/photo":
+            await answered.wait()
+        else:
+            begun.append(passes)
+            await asyncio.sleep(0)
+
+    async def ask(path: str, headers: list[tuple[bytes, bytes]]) -> None:
+        scope: dict[str, Any] = {"type": "http", "method": "GET", "path": path, "headers": headers}
+        left = AsyncMock(return_value={"type": "http.disconnect"})
+        await middleware(scope, left, AsyncMock())
+
+    async def ask_all() -> None:
+        counting, photo = map(asyncio.create_task, (count_passes(), ask("/photo", headers)))
+        other_photo = asyncio.create_task(ask("/photo", headers))
+        await asyncio.sleep(0)
+        other_photo.cancel()  # what ends counts no longer, however it ends
+        await asyncio.gather(*(ask("/", []) for _ in range(8)))
+        await asyncio.gather(*(ask("/", headers) for _ in range(3)))
+        answered.set()
+        await photo
+        begun.append(-1)
+        await asyncio.gather(*(ask("/", []) for _ in range(8)))
+        counting.cancel()
+
+    middleware = RequestMiddleware(answer, Metrics())
+    asyncio.run(asyncio.wait_for(ask_all(), 15))
+    during, photos, after = begun[:8], begun[8:11], begun[12:]
+    assert len(set(during)) == (8 if taking_turns else 1)
+    assert len(set(photos)) == 1
+    assert len(set(after)) == 1

@@ -266,6 +266,7 @@ def test_the_export_is_a_table_and_a_darwin_core_archive_with_the_picture(page: 
     page.fill("#note", '=1+1, "so"')
     page.press("#note", "Enter")
     page.wait_for_selector(".entry:has-text('43.61')")
+    wait_for_note(page, '=1+1, "so"')
     archive = exported(page)
     assert archive.testzip() is None
     (row,) = rows(archive, "notebook.csv")
@@ -297,6 +298,7 @@ def test_an_undecided_photo_is_exported_as_what_its_species_share(page: "Page") 
     page.fill("#note", "\uff1d1+1")  # a wide sign, which some spreadsheets run too
     page.press("#note", "Enter")
     page.wait_for_selector(".entry:has-text('✓')")
+    wait_for_note(page, "\uff1d1+1")
     archive = exported(page)
     (record,) = rows(archive, "occurrence.csv")
     assert (record["scientificName"], record["family"]) == ("Viola", "Violaceae")
