@@ -163,9 +163,7 @@ class Circumstance:
         names, pool = tuple(self.pool.logits), self.pool
         if self.epochs == 1:
             return names
-        right = [
-            (pool.logits[name][rows].argmax(axis=1) == pool.labels[rows]).mean() for name in names
-        ]
+        right = [pool.right[name][rows].mean() for name in names]
         return (names[int(np.argmax(right))],)
 
     def _wrong(self, random: np.random.Generator, labels: Ints) -> tuple[Ints, NoisyLabels]:

@@ -96,10 +96,10 @@ def main() -> None:
     parser.add_argument("--calibrations", type=int, default=250)
     count = parser.parse_args().calibrations
     world = EveryView(name="flora", pool=plants(), view=VIEWS[-1])
-    random = np.random.default_rng(0)
     values: dict[tuple[View, str], list[float]] = {}
     for number in range(count):
-        record = world.calibrated(random, DRAWN * PHOTOS)
+        # A generator of its own, so that parts of a long run can be made apart.
+        record = world.calibrated(np.random.default_rng(number), DRAWN * PHOTOS)
         for view in VIEWS:
             for sentence, value in world.of_view(record, view):
                 values.setdefault((view, sentence), []).append(value)

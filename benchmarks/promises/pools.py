@@ -66,6 +66,11 @@ class Pool:
         shares: Floats = self.counts / self.counts.sum()
         return shares
 
+    @cached_property
+    def right(self) -> dict[str, NDArray[np.bool_]]:
+        """Whether the best guess of each network is the true species, ``(photos,)``."""
+        return {name: of.argmax(axis=1) == self.labels for name, of in self.logits.items()}
+
     def draw(self, random: np.random.Generator, photos: int, *, equal: bool = True) -> Sample:
         """Draw plants with so many photos in all; ``equal`` ones, or 1 to 64 photos of each."""
         plants = self.labels.size // self.a_plant

@@ -1,10 +1,12 @@
 """Simulate every sentence that a certificate can say, and others that answers and commands say.
 
-    python -m benchmarks.promises.simulation [--calibrations 1000] [--only TEXT]
+    python -m benchmarks.promises.simulation [--calibrations 1000] [--only TEXT] [--photos N]
+                                             [--first 0]
 
 Writes ``promises.csv``: circumstance, sentence, photos, what is promised of the simulated mean
-(``>= 0.9``, ``<= 0.1``, or a figure that it should be), the mean over the calibrations and its
-standard error. With ``--only`` the lines of other circumstances stay.
+(``>= 0.9``, ``<= 0.1``, or a figure that it should be), the mean over the calibrations, its
+standard error and how many calibrations there were. With ``--only`` and ``--photos`` other lines
+stay. A line that nearly misses its promise is tested by more, other calibrations, from ``--first``.
 """
 
 import argparse
@@ -24,7 +26,7 @@ from benchmarks.promises.pools import Pool, invented
 from florilege.calibration.view import View
 
 OUT = Path(__file__).with_name("promises.csv")
-HEAD = ("circumstance", "sentence", "photos", "promised", "measured", "error")
+HEAD = ("circumstance", "sentence", "photos", "promised", "measured", "error", "calibrations")
 FREE: dict[str, Any] = {}  # head, kind of score and temperature are chosen
 AT_WEIGHT_1 = {"head": "linear", "score_kind": "softmax", "macro_weight": 1.0}
 FEW, MORE, MANY = (200, 1000, 3000), (200, 1000, 3000, 10_000), (200, 1000, 3000, 10_000, 30_000)
@@ -90,18 +92,19 @@ def later(world: Circumstance, random: np.random.Generator, photos: int) -> Figu
         yield from what(random, world, record)
 
 
-def lines(name: str, simulation: Simulation, photos: int, count: int) -> Iterator[list[str]]:
+def lines(name: str, simulation: Simulation, photos: int, numbers: range) -> Iterator[list[str]]:
     """A line for each sentence of one circumstance with so many photos."""
-    random = np.random.default_rng((zlib.crc32(name.encode()), photos))
     values: dict[Sentence, list[float]] = {}
-    for _ in range(count):
+    for number in numbers:
+        # A generator of its own, so that parts of a long run can be made apart.
+        random = np.random.default_rng((zlib.crc32(name.encode()), photos, number))
         for sentence, value in simulation(random, photos):
             values.setdefault(sentence, []).append(float(value))
     for sentence, every in values.items():
         shown = np.array(every)[np.isfinite(every)]
         error = shown.std(ddof=1) / np.sqrt(shown.size)
         figures = f"{shown.mean():.4f}", f"{error:.4f}"
-        yield [name, sentence.text, str(photos), sentence.promised, *figures]
+        yield [name, sentence.text, str(photos), sentence.promised, *figures, str(len(numbers))]
 
 
 def main() -> None:
@@ -109,25 +112,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--calibrations", type=int, default=1000)
     parser.add_argument("--only", default="")
+    parser.add_argument("--photos", type=int)
+    parser.add_argument("--first", type=int, default=0)
     arguments = parser.parse_args()
-    for name, simulation, numbers in circumstances():
-        if arguments.only in name:
-            made = list[list[str]]()
-            for photos in numbers:
-                begin = perf_counter()
-                for line in lines(name, simulation, photos, arguments.calibrations):
+    numbers = range(arguments.first, arguments.first + arguments.calibrations)
+    for name, simulation, sizes in circumstances():
+        for photos in sizes if arguments.only in name else ():
+            if arguments.photos in (None, photos):
+                begin, made = perf_counter(), list[list[str]]()
+                for line in lines(name, simulation, photos, numbers):
                     made.append(line)
                     print(*line, sep=" | ", flush=True)
                 print(f"# {perf_counter() - begin:.0f} s", flush=True)
-            write(name, made)
+                write(name, photos, made)
 
 
-def write(name: str, made: Sequence[Sequence[str]]) -> None:
-    """Replace the lines of a circumstance in the file; others stay in their order."""
+def write(name: str, photos: int, made: Sequence[Sequence[str]]) -> None:
+    """Replace the lines of a circumstance and number in the file; others stay in their order."""
     rows = list[Sequence[str]]()
     if OUT.exists():
         with OUT.open(encoding="utf-8", newline="") as file:
-            rows = [row for row in csv.reader(file) if row[0] not in (name, HEAD[0])]
+            rows = [row for row in csv.reader(file) if row[0] != HEAD[0]]
+            rows = [row for row in rows if (row[0], row[2]) != (name, str(photos))]
     with OUT.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([HEAD, *rows, *made])
 

@@ -81,9 +81,9 @@ def choosing_rows(observations: Ints | None, rows: int, *, seed: int = 0) -> Boo
     too few to choose; then None is returned, all photos do both, and promises allow for it.
 
     Example:
-        >>> mask = choosing_rows(None, 1500)
+        >>> mask = choosing_rows(None, 500)
         >>> mask.sum(), choosing_rows(None, 499)
-        (np.int64(300), None)
+        (np.int64(100), None)
     """
     numbers = np.arange(rows) if observations is None else observations
     names = np.unique(numbers)

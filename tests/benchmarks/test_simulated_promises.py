@@ -1,9 +1,13 @@
 """The invented photos whose truth is known, and the file of what was simulated on them."""
 
+import csv
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from benchmarks.promises.calibrations import Sentence
+from benchmarks.promises import simulation
+from benchmarks.promises.calibrations import Figures, Sentence
 from benchmarks.promises.pools import Truth, invented
 from benchmarks.results import read
 from benchmarks.rules.common_and_rare import World, even_rows, shares
@@ -39,6 +43,35 @@ def test_plants_are_drawn_whole_with_as_many_photos_or_unequally_many() -> None:
         assert np.unique(rows).size == rows.size
     equal = invented(photos=800, a_plant=4).draw(random, 100)
     assert np.bincount(equal.plants).tolist() == [4] * 25
+
+
+def test_a_simulation_is_made_in_parts_and_replaces_its_own_lines_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def simulated(random: np.random.Generator, photos: int) -> Figures:
+        yield Sentence("size", "<= 3"), photos * random.random()
+
+    def mean(numbers: range) -> float:
+        ((*_, measured, _, calibrations),) = simulation.lines("a", simulated, 200, numbers)
+        assert int(calibrations) == len(numbers)
+        return float(measured)
+
+    parts = mean(range(4)), mean(range(4, 8))
+    assert mean(range(8)) == pytest.approx(sum(parts) / 2, abs=1e-4)
+    assert parts[0] != parts[1]
+    monkeypatch.setattr(simulation, "OUT", tmp_path / "promises.csv")
+    for name, photos, figure in (
+        ("a", 200, "1"),
+        ("a", 300, "2"),
+        ("b", 200, "3"),
+        ("a", 200, "4"),
+    ):
+        simulation.write(name, photos, [[name, "size", str(photos), "<= 3", figure, "0", "8"]])
+    with simulation.OUT.open(newline="", encoding="utf-8") as file:
+        rows = [
+            (row["circumstance"], row["photos"], row["measured"]) for row in csv.DictReader(file)
+        ]
+    assert rows == [("a", "300", "2"), ("b", "200", "3"), ("a", "200", "4")]
 
 
 def test_no_published_promise_is_missed_by_three_standard_errors() -> None:
