@@ -22,6 +22,7 @@ from florilege.files import write_atomic
 Table = Mapping[str, Sequence[str]]
 SUFFIXES = (".csv", ".parquet")
 _DELIMITERS = ",;\t"
+_DECLARED = re.compile('"?sep=([^"])"?\\s*')  # Excel's own first line, which names the delimiter
 # Spreadsheets run what begins so, and drop one quote before it (OWASP, "CSV injection"). The last
 # four are the wide forms that some of them also run.
 _RUNS = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
@@ -61,7 +62,7 @@ def read_table(path: Path) -> Table:
     """Read a CSV (UTF-8, with a header line) or Parquet file; an empty cell is ``""``.
 
     The cells of a CSV are separated by commas, semicolons or tabs, whichever is most frequent in
-    the header line. A quote before ``=``, ``+``, ``-`` or ``@`` marks text, as in a spreadsheet,
+    the header line, or what a line ``sep=;`` before it names. A quote before ``=``, ``+``, ``-`` or ``@`` marks text, as in a spreadsheet,
     and is no part of it.
 
     Raises:
@@ -126,10 +127,13 @@ def csv_bytes(table: Table) -> bytes:
 def _read_csv(path: Path) -> tuple[Table, Sequence[int]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            header_line = next(filter(str.strip, file), "")
-            delimiter = max(_DELIMITERS, key=header_line.count)
+            first_line = next(filter(str.strip, file), "")
+            declared = _DECLARED.fullmatch(first_line)
+            delimiter = declared[1] if declared else max(_DELIMITERS, key=first_line.count)
             file.seek(0)
             reader = csv.reader(file, delimiter=delimiter, strict=True)
+            if declared:
+                next(filter(None, reader))
             header = [name.strip() for name in next(filter(None, reader), ())]
             columns, lines, ragged = _read_columns(reader, len(header))
     except csv.Error as error:

@@ -90,3 +90,20 @@ def test_a_fault_is_named_by_its_line_whatever_lies_before_it(tmp_path: Path) ->
     table, lines = read_numbered_table(path)
     assert list(lines) == [5, 6]
     assert list(table["a"]) == ["1", "3"]
+
+
+@pytest.mark.parametrize("line", ["sep=;", '"sep=;"', "\nsep=;"])
+def test_the_first_line_of_excel_names_the_delimiter(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(f"{line}\r\npath;common,local,name\r\na.jpg;violet\r\n", "utf-8")
+    table, lines = read_numbered_table(path)
+    assert table == {"path": ["a.jpg"], "common,local,name": ["violet"]}
+    assert lines[0] == line.count("\n") + 3
+
+
+def test_a_tab_may_be_named_too_and_a_column_may_be_called_sep(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("sep=\t\na,b\tc\n1\t2\n", "utf-8")
+    assert read_table(path) == {"a,b": ["1"], "c": ["2"]}
+    path.write_text("sep=,b\n1,2\n", "utf-8")
+    assert read_table(path) == {"sep=": ["1"], "b": ["2"]}
