@@ -62,8 +62,8 @@ def read_table(path: Path) -> Table:
     """Read a CSV (UTF-8, with a header line) or Parquet file; an empty cell is ``""``.
 
     The cells of a CSV are separated by commas, semicolons or tabs, whichever is most frequent in
-    the header line, or what a line ``sep=;`` before it names. A quote before ``=``, ``+``, ``-`` or ``@`` marks text, as in a spreadsheet,
-    and is no part of it.
+    the header line, or what a line ``sep=;`` before it names. A quote before ``=``, ``+``, ``-`` or
+    ``@`` marks text, as in a spreadsheet, and is no part of it.
 
     Raises:
         DataError: The file is unreadable, has no header or a repeated column, or a row has the
@@ -128,6 +128,8 @@ def _read_csv(path: Path) -> tuple[Table, Sequence[int]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             first_line = next(filter(str.strip, file), "")
+            if "\0" in first_line:
+                raise DataError(f"{path} seems to be a CSV file in UTF-16; save it as UTF-8")
             declared = _DECLARED.fullmatch(first_line)
             delimiter = declared[1] if declared else max(_DELIMITERS, key=first_line.count)
             file.seek(0)

@@ -107,3 +107,10 @@ def test_a_tab_may_be_named_too_and_a_column_may_be_called_sep(tmp_path: Path) -
     assert read_table(path) == {"a,b": ["1"], "c": ["2"]}
     path.write_text("sep=,b\n1,2\n", "utf-8")
     assert read_table(path) == {"sep=": ["1"], "b": ["2"]}
+
+
+def test_a_table_in_utf_16_without_a_mark_is_named_so(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes("path,label\na.jpg,x\n".encode("utf-16-le"))
+    with pytest.raises(DataError, match="save it as UTF-8"):
+        read_table(path)
