@@ -51,6 +51,13 @@ def test_each_fold_is_measured_on_the_winner_of_the_others(
     assert choose(hits, folds=folds) == expected
 
 
+def test_in_the_other_folds_too_a_much_photographed_plant_has_one_vote() -> None:
+    """Ten photos of one plant speak for the first candidate, a photo of three others against."""
+    of_first = np.arange(13) < 10
+    observations = [0] * 10 + [1, 2, 3]
+    assert choose([of_first, ~of_first], observations=observations) == (1, 3 / 13)
+
+
 @pytest.mark.parametrize("rows", [1, FOLDS - 1, FOLDS, FOLDS + 1, 3 * FOLDS + 1])
 def test_a_single_candidate_keeps_its_rate_whatever_the_folds(rows: int) -> None:
     hits = np.arange(rows)[np.newaxis] % 3 == 0

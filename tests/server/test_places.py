@@ -15,6 +15,8 @@ from florilege.calibration.view import View
 from florilege.errors import BundleError
 from florilege.models.bundle import OCCURRENCES, open_bundle, replace_files
 from florilege.models.regions import Place
+from florilege.server.answers.plan import PlaceWeights
+from florilege.server.answers.query import IdentifyQuery
 from tests.server import garden
 from tests.server.http_client import identify, open_client
 from tests.server.predict.predict_command import predicted, run
@@ -133,6 +135,16 @@ def test_an_unknown_region_is_not_used_and_the_answer_says_so(client: TestClient
     assert [r["score"] for r in answer["results"]] == [r["score"] for r in plain["results"]]
     assert answer["set"] == plain["set"]
     assert {r["in_range"] for r in answer["results"]} == {None}
+
+
+def test_a_place_that_gained_nothing_is_not_used_and_says_so(placed: Path) -> None:
+    table = open_occurrences(opened := open_bundle(placed), read_record(opened))
+    assert table is not None
+    weights = PlaceWeights(occurrences=table, strength=0.0)
+    effect = weights.effect(IdentifyQuery.model_validate(NORTH))
+    assert (effect.kind, effect.lift) == (None, None)
+    assert effect.why_unused == "it gained no hits when the model was calibrated"
+    assert effect.in_range == table.in_range(Place("north", 6))
 
 
 def test_predict_warns_once_of_a_region_without_records(placed: Path, tmp_path: Path) -> None:

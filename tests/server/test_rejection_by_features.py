@@ -137,8 +137,10 @@ def test_logits_alone_are_judged_by_the_threshold_made_for_them(planted: Path) -
     record, session = read_record(opened), Session(opened, device="cpu")
     assert record.rejection is not None
     for photo in (garden.photo(9), garden.DULL):
-        logits = session.logits(load(photo, opened.preprocess)[np.newaxis])
+        outputs = session.outputs(load(photo, opened.preprocess)[np.newaxis], features=True)
+        logits, features = outputs
         result = judge(logits, IdentifyQuery(), record)
+        assert judge(logits, IdentifyQuery(), record, features=features) == result  # no reference
         by_logits = record.rejection.by_logits
         assert by_logits is not None
         assert (result.method, result.threshold) == ("generalised_entropy", by_logits.threshold)

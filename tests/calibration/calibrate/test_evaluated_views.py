@@ -1,5 +1,7 @@
 """An evaluation measures every view that its photos show, and doubts the promises of each."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -73,6 +75,19 @@ def test_other_photos_contradict_the_promises_of_a_view_by_its_name(
     assert not of_species.contradictions()  # nothing is promised of photos of one species
     other = replace_made_from(views[View(place="region")])
     assert not other.contradictions()
+
+
+def test_a_view_must_miss_a_promise_by_more_since_views_have_hundreds(
+    record: CalibrationRecord,
+) -> None:
+    result = evaluated(record, LABELS, PLACES)[View(place="region")]
+    (promise,) = (one for one in result.guaranteed if one.point.coverage == 0.9)
+    for errors, count in ((3.5, 0), (4.5, 1)):
+        row = replace(promise.row, hit_rate=0.9 - 0.001 * errors, hit_rows=90_000)  # error .001
+        missed = promise._replace(row=row)
+        assert missed.contradiction() is not None
+        of_view = result._replace(rules=(), guaranteed=(missed,))
+        assert len(of_view.contradictions()) == count
 
 
 def test_hundreds_of_broken_promises_are_one_warning(record: CalibrationRecord) -> None:

@@ -241,16 +241,19 @@ def test_nothing_is_promised_of_a_request_that_rejects_photos(record: Calibratio
         for threshold in (-1e9, 1e9)
     )
     query: dict[str, Any] = {"rule": "coverage", "coverage": 0.95}
-    plain = ask(lenient, logits(), **query).set
-    assert plain.guaranteed
+    assert ask(lenient, logits(), **query).set.guaranteed
     for rule, verdict in ((lenient, "accepted"), (strict, "rejected")):
         result = ask(rule, logits(), reject=True, **query)
         assert result.rejection.verdict == verdict
         assert not result.set.guaranteed
         assert result.set.reasons == ["suspects_rejected"]
         assert result.set.calibrated == (verdict == "accepted")
-    accepted = ask(lenient, logits(), reject=True).set
-    assert accepted.hit_rate == ask(lenient, logits()).set.hit_rate
+    plain, rejecting = (ask(lenient, logits(), include=["dial"], reject=r) for r in (False, True))
+    accepted = rejecting.set
+    assert accepted.hit_rate == plain.set.hit_rate
+    for answer, promises in ((plain, True), (rejecting, False)):
+        least = [stop.least_coverage for stop in answer.dial or ()]
+        assert any(value is not None for value in least) == promises
     assert accepted.least_coverage is None
     assert "suspect photos get an empty set" in (accepted.statement or "")
     silent = replace(record, rejection=None)

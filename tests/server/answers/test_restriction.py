@@ -66,6 +66,23 @@ def test_a_calibrated_list_is_scored_alone_against_its_own_threshold(
     assert result.best_match == TABLE[TABLE.index_of[best]].scientific_name
 
 
+def test_a_balanced_set_of_a_list_weighs_its_own_classes(record: CalibrationRecord) -> None:
+    setting = record.setting("balanced_average_k", 2)
+    point = record.point(View(list="heath"), setting)
+    scores = np.array([list(by_hand(record, logits(), HEATH).values())])
+    _, members = ask_listed(record, logits(), list="heath", rule=setting.rule, k=2.0)
+    assert members == {
+        id_ for id_, inside in zip(HEATH, point.sets(scores)[0], strict=True) if inside
+    }
+
+
+def test_a_list_of_which_no_photo_is_left_is_not_calibrated(record: CalibrationRecord) -> None:
+    """As after a calibration on traffic, which has no labels."""
+    lists = tuple(replace(region, rows=0) for region in record.lists)
+    offered = ClassLists.of(TABLE, replace(record, lists=lists)).by_name
+    assert {listed.calibrated_as for listed in offered.values()} == {None}
+
+
 def test_classes_without_a_calibration_get_the_threshold_of_all_and_no_figures(
     record: CalibrationRecord,
 ) -> None:
@@ -117,10 +134,20 @@ def test_a_list_that_differs_from_the_calibrated_one_is_uncalibrated_and_logged(
     assert caplog.text == ""
     other = lists.adding([RegionList(name="heath", classes=indices(PAIR))])
     assert "list heath differs from the list" in caplog.text
+    caplog.clear()
+    lists.adding([RegionList(name="heath", classes=tuple(range(len(HEATH))))])
+    assert "list heath differs from the list" in caplog.text
     as_pair, _ = ask_listed(record, logits(), other, list="heath")
     assert as_pair.set.calibrated
     other = lists.adding([RegionList(name="heath", classes=(0, 1))])
     assert not ask_listed(record, logits(), other, list="heath")[0].set.calibrated
+
+
+def test_a_list_of_k_classes_keeps_the_promise_of_at_most_k(record: CalibrationRecord) -> None:
+    for guarantee in ("mean", "probability"):
+        result, members = ask_listed(record, logits(), list="pair", k=2.0, guarantee=guarantee)
+        assert members == set(PAIR)
+        assert (result.set.calibrated, result.set.guarantee) == (True, guarantee)
 
 
 @pytest.mark.parametrize("k", [3.0, 5.0, 10.0])
