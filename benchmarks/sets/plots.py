@@ -63,14 +63,14 @@ def measure(pipeline: Pipeline, photo: bytes, truth: set[str], tile_size: int, t
 
     whole = [pipeline.outputs(photo)]
     for k in WHOLE:
-        answer = pipeline.decide(whole, pipeline.plan(IdentifyQuery(k=k)), "").answer
+        answer = pipeline.decide(whole, pipeline.planner.plan(IdentifyQuery(k=k)), "").answer
         add("the whole photo", k, {each.class_id for each in answer.results})
     tiles = SurveyQuery(tile_size=tile_size)
-    plot = Plot.open(pipeline, photo, tiles, pipeline.plan(tiles.of_tile()))
+    plot = Plot.open(pipeline, photo, tiles, pipeline.planner.plan(tiles.of_tile()))
     outputs = [pipeline.outputs(plot.image.crop(box)) for box in plot.boxes]
     for k in TILES:
         query = SurveyQuery(tile_size=tile_size, k=k)
-        plan = pipeline.plan(query.of_tile())
+        plan = pipeline.planner.plan(query.of_tile())
         answers = [pipeline.decide([each], plan, "").answer for each in outputs]
         results = replace(plot, query=query).answer(answers, "").results
         for least in LEAST:

@@ -8,7 +8,6 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -158,11 +157,12 @@ def _predict_command(
         raise DataError(f"no photos found under {sources}")
     tune_malloc()
     pipeline = open_pipeline(bundle, device=batch.device, runtime=batch.runtime)
-    if query.list is not None and query.list not in pipeline.lists.by_name:
+    offered = pipeline.planner.lists
+    if query.list is not None and query.list not in offered.by_name:
         lists = read_lists([query.list], pipeline.bundle.classes)
         if len(lists) > 1:
             raise UsageError(f"--list {query.list} holds {len(lists)} lists: name one of its files")
-        pipeline = replace(pipeline, lists=pipeline.lists.adding(lists))
+        pipeline = pipeline.with_lists(offered.adding(lists))
         query = query.model_copy(update={"list": lists[0].name})
     predict_batch(pipeline, observations, _batch_query(query, batch), batch)
 

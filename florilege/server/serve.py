@@ -11,7 +11,6 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -174,14 +173,15 @@ class Reloader:
             name, version = old.model.name, old.model.version
             log.exception("keeping %s %s: the new bundle cannot be opened", name, version)
         else:
-            same_lists = new.lists.classes == old.lists.classes
+            lists = new.planner.lists
+            same_lists = lists.classes == old.planner.lists.classes
             outcome = "unchanged" if new.model == old.model and same_lists else "swapped"
             if outcome == "swapped":
                 self.state.about = about
             if new.model != old.model:
                 engine.serve(new)
             else:
-                engine.pipeline = old if same_lists else replace(old, lists=new.lists)
+                engine.pipeline = old if same_lists else old.with_lists(lists)
                 await asyncio.to_thread(new.close)
             log.info("%s", _reload_message(old, new, same_lists=same_lists))
         engine.metrics.reloads.labels(outcome).inc()

@@ -110,7 +110,7 @@ def test_the_time_of_a_stage_is_that_of_all_photos(
     )
     monkeypatch.setattr(pipeline, "perf_counter", iter([1.0, 4.0, 10.0, 15.0, 20.0, 27.0]).__next__)
     rows = opened.all_outputs([garden.photo(0), garden.photo(1)], stages=stages)
-    opened.decide(rows, opened.plan(IdentifyQuery()), "r", stages=stages)
+    opened.decide(rows, opened.planner.plan(IdentifyQuery()), "r", stages=stages)
     assert stages == {"decode": 3 - 0.5 + 5 - 0.5, "forward": 1.0, "decide": 7.0}
 
 

@@ -1,5 +1,6 @@
 """Place and season over HTTP, from Python and on the command line."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from florilege.calibration.view import View
 from florilege.errors import BundleError
 from florilege.models.bundle import OCCURRENCES, open_bundle, replace_files
 from florilege.models.regions import Place
-from florilege.server.answers.plan import PlaceWeights
+from florilege.server.answers.plan import ClassLists, Planner
 from florilege.server.answers.query import IdentifyQuery
 from tests.server import garden
 from tests.server.http_client import identify, open_client
@@ -138,10 +139,14 @@ def test_an_unknown_region_is_not_used_and_the_answer_says_so(client: TestClient
 
 
 def test_a_place_that_gained_nothing_is_not_used_and_says_so(placed: Path) -> None:
-    table = open_occurrences(opened := open_bundle(placed), read_record(opened))
+    record = read_record(opened := open_bundle(placed))
+    table, prior = open_occurrences(opened, record), record.place_prior
     assert table is not None
-    weights = PlaceWeights(occurrences=table, strength=0.0)
-    effect = weights.effect(IdentifyQuery.model_validate(NORTH))
+    assert prior is not None
+    useless = replace(record, place_prior=replace(prior, strength=0.0))
+    lists = ClassLists.of(opened.classes, useless)
+    planner = Planner(record=useless, lists=lists, occurrences=table)
+    effect = planner.plan(IdentifyQuery.model_validate(NORTH)).effect
     assert (effect.kind, effect.lift) == (None, None)
     assert effect.why_unused == "it gained no hits when the model was calibrated"
     assert effect.in_range == table.in_range(Place("north", 6))

@@ -156,7 +156,8 @@ def test_a_set_holds_none_of_these_where_asked_at_the_coverage_asked_for(planted
         for coverage, threshold in ((0.9, -2.0), (0.95, 2.0))
     )  # below and above every cosine
     rejection = replace(pipeline.record.rejection, unseen=unseen)
-    pipeline = replace(pipeline, record=replace(pipeline.record, rejection=rejection))
+    planner = replace(pipeline.planner, record=replace(pipeline.record, rejection=rejection))
+    pipeline = replace(pipeline, planner=planner)
     for values, expected in (
         ({}, None),
         ({"none": True}, False),

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.view import PLAIN, Setting
 from florilege.models.bundle import open_bundle, replace_files
@@ -24,7 +25,7 @@ from florilege.models.classes import ClassTable
 from florilege.models.regions import Occurrences
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.answers.plan import PlaceWeights
+from florilege.server.answers.plan import ClassLists, Planner
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.serve import _WatchedFiles
 from florilege.server.settings import Settings
@@ -178,26 +179,28 @@ def test_a_replaced_bundle_leaves_no_part_of_it_behind(tmp_path: Path) -> None:
             assert identify(running, "?region=north&month=6&lang=de")[0] == 200
             assert ask(running.port, "/v1/classes", None)[0] == 200
             point = pipeline.record.point(PLAIN, Setting.of("average_k", 3))
-            parts = (pipeline.places.occurrences, pipeline.taxa, pipeline.session, point, pipeline)
+            planner = pipeline.planner
+            parts = (planner, planner.occurrences, pipeline.taxa, pipeline.session, point, pipeline)
             old += map(weakref.ref, (*parts, pipeline.record, pipeline.bundle.classes))
-            del pipeline, parts, point
+            del pipeline, planner, parts, point
             recalibrated(served, f"number {number}")
             reload(running)
         gc.collect()  # of errors and tasks, in cycles
         wait_for(lambda: not [each() for each in old if each() is not None])
 
 
-def test_caches_of_a_bundle_are_in_no_cycle() -> None:
+def test_caches_of_a_bundle_are_in_no_cycle(record: CalibrationRecord) -> None:
     """Else those of the first bundle, which a server freezes, would stay for ever."""
     gc.disable()
     try:
         table = TaxonTable(answer_by_hand.TABLE)
         table.entry(answer_by_hand.TABLE.ids[0], ["en"])
         occurrences = Occurrences.of(["north"], [6], [0], [1.0], classes=2)
-        places = PlaceWeights(occurrences=occurrences, strength=1.0)
-        places.effect(IdentifyQuery(region="north", month=6))
-        caches = [weakref.ref(each) for each in (table, places, occurrences)]
-        del table, places, occurrences
+        lists = ClassLists.of(answer_by_hand.TABLE, record)
+        planner = Planner(record=record, lists=lists, occurrences=occurrences)
+        planner.plan(IdentifyQuery(region="north", month=6))
+        caches = [weakref.ref(each) for each in (table, planner, occurrences)]
+        del table, planner, occurrences
         assert [each() for each in caches] == [None] * 3
     finally:
         gc.enable()

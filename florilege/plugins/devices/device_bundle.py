@@ -286,7 +286,7 @@ def _arrays(pipeline: Pipeline) -> dict[str, Binary]:
         shapes = {"axes": list(reference.axes.shape), "photos": len(reference.directions)}
         parts = reference.axes.astype("<f4"), reference.directions.astype("<f2")
         arrays["reference"] = shapes, b"".join(part.tobytes() for part in parts)
-    if (occurrences := pipeline.places.occurrences) is not None:
+    if (occurrences := pipeline.planner.occurrences) is not None:
         bounds = np.searchsorted(occurrences.region, np.arange(len(occurrences.regions) + 1))
         columns = (
             occurrences.weight.astype("<f8"),

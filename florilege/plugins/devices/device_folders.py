@@ -79,7 +79,7 @@ def _check(pipeline: Pipeline) -> dict[str, Any]:
         picture[np.newaxis], features=pipeline.reference is not None
     )
     sets = list(_check_sets(pipeline, outputs))
-    plan = pipeline.plan(IdentifyQuery(none=True))
+    plan = pipeline.planner.plan(IdentifyQuery(none=True))
     whole = pipeline.decide([outputs], plan, "check").answer
     by_logits = judge(outputs.logits, IdentifyQuery(), pipeline.record).verdict
     return {
@@ -99,7 +99,7 @@ def _check_sets(pipeline: Pipeline, outputs: Outputs) -> Iterator[dict[str, Any]
     names = (None, *(listed.name for listed in pipeline.record.lists))
     for place, name, photos in product(_check_places(pipeline), names, (1, 2)):
         query = {"list": name, **place}
-        plan = pipeline.plan(IdentifyQuery.model_validate(query))
+        plan = pipeline.planner.plan(IdentifyQuery.model_validate(query))
         results = pipeline.decide([outputs] * photos, plan, "check").answer.results
         yield {"photos": photos, **query, "set": [result.class_id for result in results]}
 
@@ -110,7 +110,7 @@ def _is_suspect(verdict: str) -> bool | None:
 
 def _check_places(pipeline: Pipeline) -> list[dict[str, Any]]:
     """No place; and where there is a table of them, the region with most entries, twice."""
-    occurrences, nowhere = pipeline.places.occurrences, {"region": None, "month": None}
+    occurrences, nowhere = pipeline.planner.occurrences, {"region": None, "month": None}
     if occurrences is None:
         return [nowhere]
     region = occurrences.regions[int(np.bincount(occurrences.region).argmax())]

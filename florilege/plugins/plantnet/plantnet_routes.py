@@ -127,7 +127,7 @@ async def _plantnet_identify(
         max_results=parameters.nb_results,
         include=["scores"],  # the set, then the next best species
         reject=not parameters.no_reject,
-        list=project if project in _pipeline(request).lists.by_name else None,
+        list=project if project in _pipeline(request).planner.lists.by_name else None,
     )
     root, remaining = str(request.base_url), _rate_of(request)[1]
 
@@ -152,7 +152,8 @@ async def _plantnet_projects(request: Request) -> list[PlantNetProject]:
     """Return what `project` may be: `all`, and the lists of this server."""
     pipeline = _pipeline(request)
     sizes = {
-        name: len(restriction.infos) for name, restriction in sorted(pipeline.lists.by_name.items())
+        name: len(restriction.infos)
+        for name, restriction in sorted(pipeline.planner.lists.by_name.items())
     }
     return [
         PlantNetProject(id=name, title=name, description=pipeline.model.name, species_count=size)
@@ -175,7 +176,7 @@ async def _plantnet_project_species(
     """Return the species of a list; for any other project, every species that the model knows."""
     engine: Engine = request.app.state.engine
     about: BundleInfo = request.app.state.about
-    restriction = engine.pipeline.lists.by_name.get(project)
+    restriction = engine.pipeline.planner.lists.by_name.get(project)
     classes = engine.pipeline.bundle.classes if restriction is None else restriction.infos
 
     def write_species(

@@ -33,7 +33,6 @@ RANKS: Final[tuple[Literal["genus", "family"], ...]] = ("genus", "family")
 def answer(
     outputs: Outputs,
     plan: Plan,
-    record: CalibrationRecord,
     reference: Reference | None,
     *,
     taxa: TaxonTable,
@@ -44,12 +43,12 @@ def answer(
 
     ``outputs`` are those of all its photos; ``reference`` is that of `judge`.
     """
-    query, classes = plan.query, len(taxa.classes)
+    query, record, classes = plan.query, plan.planner.record, len(taxa.classes)
     logits, features = outputs
     rejection, none = judge(logits, query, record, features=features, reference=reference), None
     if query.none and record.rejection is not None:
         none = record.rejection.none_of_these(features, reference, query.coverage)
-    selection = _draw(logits, plan, record, taxa.classes, accepted=rejection.verdict != "rejected")
+    selection = _draw(logits, plan, taxa.classes, accepted=rejection.verdict != "rejected")
     warnings = _warnings(selection, plan, classes=classes, none=none)
     stops = None
     if "dial" in query.include:
@@ -106,13 +105,12 @@ class _Selection:
 def _draw(
     logits: Logits,
     plan: Plan,
-    record: CalibrationRecord,
     infos: Sequence[ClassInfo],
     *,
     accepted: bool,
 ) -> _Selection:
     """Score the classes of a plan and compare them with the threshold for its view."""
-    photos, classes = len(next(iter(logits.values()))), None
+    record, photos, classes = plan.planner.record, len(next(iter(logits.values()))), None
     point = plan.points.get(photos, plan.points[1])
     if plan.query.reject and record.rejection is not None:
         point = point.rejecting()

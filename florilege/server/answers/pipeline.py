@@ -7,7 +7,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -32,7 +32,7 @@ from florilege.models.runtime import CPU, CUDA, RuntimeName, open_graph
 from florilege.models.session import FixedBatch, Floats, Outputs, Session
 from florilege.server.answers.answer import answer
 from florilege.server.answers.class_list import TaxonTable
-from florilege.server.answers.plan import ClassLists, PlaceWeights, Plan, resolve
+from florilege.server.answers.plan import ClassLists, Plan, Planner
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.bounds import PixelBudget, pixels_to_hold
 from florilege.server.problems import Code, Problem
@@ -66,11 +66,9 @@ class Pipeline:
     """A bundle ready to answer. Any number of threads may call it at once."""
 
     bundle: Bundle
-    record: CalibrationRecord
+    planner: Planner  # of what queries ask of the bundle
     session: "Session | _BatchingSession"
     model: Model
-    places: PlaceWeights
-    lists: ClassLists  # those a request may restrict its answer to
     taxa: TaxonTable
     reference: Reference | None = None  # of features, if the record's rejection needs them
     max_pixels: int = images.MAX_PIXELS  # of a photo
@@ -78,8 +76,13 @@ class Pipeline:
 
     def __call__(self, photos: Sequence[bytes], query: IdentifyQuery, answer_id: str) -> Outcome:
         """The prediction set of one observation, from its encoded pictures, at least one."""
-        plan = self.plan(query)
+        plan = self.planner.plan(query)
         return self.decide(self.all_outputs(photos), plan, answer_id)
+
+    @property
+    def record(self) -> CalibrationRecord:
+        """The calibration that is served."""
+        return self.planner.record
 
     def all_outputs(
         self,
@@ -103,9 +106,9 @@ class Pipeline:
             rows.append(recall(photo, run))
         return rows
 
-    def plan(self, query: IdentifyQuery) -> Plan:
-        """What a query asks. Raises the `Problem` of a query that no photo can satisfy."""
-        return resolve(query, self.record, self.lists, self.places)
+    def with_lists(self, lists: ClassLists) -> "Pipeline":
+        """The same, for queries that may name these lists alone."""
+        return replace(self, planner=replace(self.planner, lists=lists))
 
     def close(self) -> None:
         """Stop its threads. No call may be running."""
@@ -120,12 +123,16 @@ class Pipeline:
         *,
         stages: StageTimes | None = None,
     ) -> Outcome:
-        """The prediction set of one observation, from the `outputs` of its pictures."""
+        """The prediction set of one observation, from the `outputs` of its pictures.
+
+        If a reload came since the query was planned, it is planned again.
+        """
+        if plan.planner is not self.planner:
+            plan = self.planner.plan(plan.query)
         started, outputs = perf_counter(), Outputs.joined(rows)
         result, inside = answer(
             outputs,
             plan,
-            self.record,
             self.reference,
             taxa=self.taxa,
             model=self.model,
@@ -209,16 +216,14 @@ def open_pipeline(
     region_lists = read_lists(lists, bundle.classes)
     session = Session(bundle, device=device, runtime=record.measured.served_by)
     reference = open_reference(bundle, record, session.dimensions)
-    prior = record.place_prior
     return Pipeline(
         bundle=bundle,
-        record=record,
-        session=_in_batches(session) if batches and session.provider == CUDA else session,
-        lists=ClassLists.of(bundle.classes, record).adding(region_lists),
-        places=PlaceWeights(
+        planner=Planner(
+            record=record,
+            lists=ClassLists.of(bundle.classes, record).adding(region_lists),
             occurrences=open_occurrences(bundle, record),
-            strength=0.0 if prior is None else prior.strength,
         ),
+        session=_in_batches(session) if batches and session.provider == CUDA else session,
         taxa=TaxonTable(bundle.classes),
         reference=reference,
         model=Model.of(

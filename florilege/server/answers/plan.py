@@ -1,7 +1,7 @@
 """What a query asks, resolved once: which classes, which place, which setting.
 
-:class:`ClassLists` and :class:`PlaceWeights` are what a bundle offers, :class:`Restriction` and
-:class:`PlaceEffect` what a query takes of it, and :func:`resolve` makes a :class:`Plan` of both.
+A :class:`Planner` is what a bundle offers: its thresholds, lists and places. It makes a
+:class:`Plan` of what a query takes of them.
 """
 
 import logging
@@ -50,34 +50,6 @@ class _PlaceEffect(NamedTuple):
 
 
 _PLACE_UNKNOWN = _PlaceEffect()
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PlaceWeights:
-    """The table of occurrences of a bundle, and how much it counts."""
-
-    occurrences: Occurrences | None
-    strength: float
-
-    def effect(self, query: IdentifyQuery) -> _PlaceEffect:
-        """What the place of a query changes. Raises a `Problem` if it cannot be used."""
-        if (query.region, query.latitude, query.longitude) == (None, None, None):
-            if query.month is not None or query.date is not None:
-                raise _invalid("month and date need a region, or latitude and longitude")
-            return _PLACE_UNKNOWN
-        if self.occurrences is None:
-            raise _invalid(
-                "this model has no table of occurrences, so no place can be given: its operator "
-                "adds one with `florilege calibrate --occurrences`"
-            )
-        return self._effect(_place(query, self.occurrences))
-
-    @cached_property
-    def _effect(self) -> Callable[[Place], _PlaceEffect]:
-        """`_effect_of` with a cache, which goes when a reload replaces this object: a cache of the
-        class would hold the tables of all bundles that were ever served."""
-        assert self.occurrences is not None  # `effect` refuses a query without it
-        return lru_cache(_PLACES_KEPT)(partial(_effect_of, self.occurrences, self.strength))
 
 
 def _effect_of(occurrences: Occurrences, strength: float, place: Place) -> _PlaceEffect:
@@ -263,6 +235,7 @@ class ClassLists:
 class Plan:
     """A query that can be answered, for any number of photos."""
 
+    planner: "Planner"  # that made it
     query: IdentifyQuery
     view: View  # of one photo; without a list, if none was calibrated for its classes
     points: Mapping[int, OperatingPoint]  # thresholds by number of photos, as `record.points`
@@ -273,25 +246,54 @@ class Plan:
     languages: Sequence[str]  # those to try, as `fallback_chain`
 
 
-def resolve(
-    query: IdentifyQuery, record: CalibrationRecord, lists: ClassLists, places: PlaceWeights
-) -> Plan:
-    """Raise the `Problem` of a query that no photo can satisfy, else say what it asks."""
-    effect, restriction = places.effect(query), lists.restriction(query)
-    always = lists.always(query, restriction)
-    _check_combination(query)
-    listed = None if restriction is None else restriction.calibrated_as
-    view, languages = View(list=listed, place=effect.kind), query.languages
-    return Plan(
-        query=query,
-        view=view,
-        points=_points(query, record, view),
-        restriction=restriction,
-        effect=effect,
-        always=always,
-        lang=languages[0],
-        languages=fallback_chain(languages),
-    )
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Planner:
+    """What a bundle offers to queries: thresholds, lists of classes, and places."""
+
+    record: CalibrationRecord
+    lists: ClassLists
+    occurrences: Occurrences | None  # without them a query names no place
+
+    def plan(self, query: IdentifyQuery) -> Plan:
+        """What a query asks. Raises the `Problem` of a query that no photo can satisfy."""
+        effect, restriction = self._effect(query), self.lists.restriction(query)
+        always = self.lists.always(query, restriction)
+        _check_combination(query)
+        listed = None if restriction is None else restriction.calibrated_as
+        view, languages = View(list=listed, place=effect.kind), query.languages
+        return Plan(
+            planner=self,
+            query=query,
+            view=view,
+            points=_points(query, self.record, view),
+            restriction=restriction,
+            effect=effect,
+            always=always,
+            lang=languages[0],
+            languages=fallback_chain(languages),
+        )
+
+    def _effect(self, query: IdentifyQuery) -> _PlaceEffect:
+        """What the place of a query changes. Raises a `Problem` if it cannot be used."""
+        if (query.region, query.latitude, query.longitude) == (None, None, None):
+            if query.month is not None or query.date is not None:
+                raise _invalid("month and date need a region, or latitude and longitude")
+            return _PLACE_UNKNOWN
+        if self.occurrences is None:
+            raise _invalid(
+                "this model has no table of occurrences, so no place can be given: its operator "
+                "adds one with `florilege calibrate --occurrences`"
+            )
+        return self._effect_at(_place(query, self.occurrences))
+
+    @cached_property
+    def _effect_at(self) -> Callable[[Place], _PlaceEffect]:
+        """`_effect_of` with a cache, which goes when a reload replaces this object: a cache of the
+        class would hold the tables of all bundles that were ever served."""
+        assert self.occurrences is not None  # `_effect` refuses a query without it
+        prior = self.record.place_prior
+        strength = 0.0 if prior is None else prior.strength
+        return lru_cache(_PLACES_KEPT)(partial(_effect_of, self.occurrences, strength))
 
 
 def _points(

@@ -42,7 +42,7 @@ class Plot:
     ) -> "Plot":
         """Decode a photo and lay the tiles that cover it, at most as large as its short side.
 
-        ``plan`` is that of ``query.of_tile()``, of the same pipeline.
+        ``plan`` is that of ``query.of_tile()``.
         ``check`` is called while the photo waits to be decoded, and ``reserve`` before that with
         its pixels; both may raise. Raises a `Problem` if the photo cannot be used or has more than
         ``max_tiles`` tiles.

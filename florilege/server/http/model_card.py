@@ -156,7 +156,7 @@ class ModelCard(ResponseModel):
     def of_pipeline(cls, pipeline: Pipeline, settings: Settings) -> Self:
         """What `/v1/model` returns."""
         bundle, record = pipeline.bundle, pipeline.record
-        lists = sorted(pipeline.lists.by_name.items())
+        lists = sorted(pipeline.planner.lists.by_name.items())
         names = {name: listed.calibrated_as for name, listed in lists if listed.calibrated_as}
         languages = {language for item in bundle.classes for language in item.common_names}
         return cls.of(
@@ -186,7 +186,7 @@ class ModelCard(ResponseModel):
 
 
 def _places(pipeline: Pipeline) -> PlacesInfo | None:
-    occurrences, prior = pipeline.places.occurrences, pipeline.record.place_prior
+    occurrences, prior = pipeline.planner.occurrences, pipeline.record.place_prior
     if occurrences is None or prior is None:
         return None
     degrees = occurrences.cell_degrees

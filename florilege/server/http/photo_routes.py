@@ -109,7 +109,7 @@ async def answer_request(
     query alone shows this, the body is not read.
     """
     engine: Engine = request.app.state.engine
-    checked, plan = await _plan(engine, query)
+    plan = await _plan(engine, query)
 
     zips = accepts_gzip(request)
 
@@ -119,8 +119,7 @@ async def answer_request(
         owner = (pipeline.model.bundle_sha256, request.state.key or "")
         recall = partial(engine.cache.outputs, owner)
         rows = pipeline.all_outputs(photos, stages=job.stages, check=job.check, recall=recall)
-        current = plan if pipeline is checked else pipeline.plan(query)  # a reload came between
-        outcome = pipeline.decide(rows, current, request.state.id, stages=job.stages)
+        outcome = pipeline.decide(rows, plan, request.state.id, stages=job.stages)
         return outcome, _encoded(write(outcome.answer), zips)
 
     (outcome, body), photos = await _process_photos(request, engine, work, find)
@@ -150,7 +149,7 @@ async def _survey(request: Request) -> Response:
     engine: Engine = request.app.state.engine
     query = query_of(request, SurveyQuery)
     query = query.accepting(request.headers.get("accept-language", ""))
-    checked, plan = await _plan(engine, query.of_tile())
+    plan = await _plan(engine, query.of_tile())
 
     upload_budget: UploadBudget = request.app.state.upload_budget
     with upload_budget.hold() as count:
@@ -173,15 +172,8 @@ async def _survey(request: Request) -> Response:
                 count(_BYTES_A_PIXEL * pixels)
 
             most = engine.settings.max_tiles
-            current = plan if pipeline is checked else pipeline.plan(query.of_tile())
             return Plot.open(
-                pipeline,
-                photos[0],
-                query,
-                current,
-                max_tiles=most,
-                check=job.check,
-                reserve=reserve,
+                pipeline, photos[0], query, plan, max_tiles=most, check=job.check, reserve=reserve
             )
 
         plot, photos = await _process_photos(request, engine, decode)
@@ -264,17 +256,17 @@ def _demand_features(pipeline: Pipeline) -> None:
         raise Problem(Code.NO_FEATURES, detail)
 
 
-async def _plan(engine: Engine, query: IdentifyQuery) -> tuple[Pipeline, Plan]:
+async def _plan(engine: Engine, query: IdentifyQuery) -> Plan:
     """What a query asks of the bundle that is served now.
 
     Raises the `Problem` of a query that no photo can satisfy, or of a server that takes none.
     """
     engine.check_accepting()
-    pipeline = engine.pipeline
-    if pipeline.lists.names_at_most(query, CHECKED_ON_THE_LOOP):
-        return pipeline, pipeline.plan(query)
+    planner = engine.pipeline.planner
+    if planner.lists.names_at_most(query, CHECKED_ON_THE_LOOP):
+        return planner.plan(query)
     # thousands of classes, or names whose neighbours are searched
-    return pipeline, await engine.lookups.run(pipeline.plan, query)
+    return await engine.lookups.run(planner.plan, query)
 
 
 async def _process_photos(

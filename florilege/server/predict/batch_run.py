@@ -120,7 +120,7 @@ def _check_possible(pipeline: Pipeline, query: BatchQuery, batch: BatchSettings)
             "run again, or leave --embeddings out"
         )
     try:
-        pipeline.plan(query.of_tile() if isinstance(query, SurveyQuery) else query)
+        pipeline.planner.plan(query.of_tile() if isinstance(query, SurveyQuery) else query)
     except Problem as error:
         raise UsageError(error.advice) from error
 
@@ -133,7 +133,7 @@ def _options(
     for observation in observations:
         photos.update(f"{observation.name}\0".encode("utf-8", "surrogatepass"))
         photos.update(b"".join(f"{display_path(path)}\n".encode() for path in observation.photos))
-    restriction = pipeline.lists.restriction(query)
+    restriction = pipeline.planner.lists.restriction(query)
     class_ids = "\n".join(item.id for item in restriction.infos) if restriction else None
     return {
         "florilege": own_version(),

@@ -10,7 +10,7 @@ files everywhere.
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -168,7 +168,8 @@ def predict_all(
         gpu = pipeline.session.provider == CUDA
         device = "cuda" if gpu else "cpu"
         packed, runtime = pipeline.bundle.packed(), pipeline.record.measured.runtime
-        open_work = partial(_open_work, packed, pipeline.lists, device, runtime, query, features)
+        lists = pipeline.planner.lists
+        open_work = partial(_open_work, packed, lists, device, runtime, query, features)
         workers = Workers(number=batch.ray_workers, threads=batch.threads, gpu=gpu)
         groups = [[observation] for observation in observations]
         portions = cluster("ray").spread(open_work, groups, workers)
@@ -204,7 +205,7 @@ def _open_work(
 ) -> Callable[[Sequence[Observation]], list[Prediction]]:
     """Open a bundle in a worker, to answer as the process that sends it would."""
     with unpacked_bundle(packed) as folder:
-        pipeline = replace(open_pipeline(folder, device=device, runtime=runtime), lists=lists)
+        pipeline = open_pipeline(folder, device=device, runtime=runtime).with_lists(lists)
     return _Work(pipeline, query, features)
 
 
@@ -256,7 +257,8 @@ class _Work:
     @cached_property
     def _plan(self) -> Plan:
         query = self.query
-        return self.pipeline.plan(query.of_tile() if isinstance(query, SurveyQuery) else query)
+        tile_or_photo = query.of_tile() if isinstance(query, SurveyQuery) else query
+        return self.pipeline.planner.plan(tile_or_photo)
 
     def _predict(
         self, observation: Observation, outputs: Sequence[Outputs | Problem]

@@ -235,7 +235,7 @@ class Predictor:
     def _plan(self, query: QueryKeywords) -> Plan:
         """What a query asks; checked before any photo is read."""
         try:
-            return self._pipeline.plan(IdentifyQuery.model_validate(query))
+            return self._pipeline.planner.plan(IdentifyQuery.model_validate(query))
         except ValidationError as error:
             raise UsageError(complaint(error, IdentifyQuery)) from error
         except Problem as problem:

@@ -131,7 +131,7 @@ def _questions(pipeline: Pipeline, nearest: float) -> tuple[list[dict[str, Any]]
     for group, k, name, place in product(groups, sizes, lists, places):
         for with_features in (True, False):
             query = {"list": name, "k": k, **place}
-            plan = pipeline.plan(IdentifyQuery.model_validate(query))
+            plan = pipeline.planner.plan(IdentifyQuery.model_validate(query))
             answer = pipeline.decide(group, plan, "app").answer
             where = _where(place, by_position=k is None)
             question = _question(pipeline, group, with_features=with_features)
@@ -184,7 +184,7 @@ def _line(
         none = _none_of_these(pipeline, group, nearest)
     unfamiliar, rate = verdict == "suspect", answer.set.hit_rate
     shown = "null" if unfamiliar or rate is None else repr(rate.value)
-    everything = pipeline.plan(
+    everything = pipeline.planner.plan(
         IdentifyQuery(region=answer.query.region, month=answer.query.month)
     ).effect
     recorded = everything.in_range or [None] * len(pipeline.bundle.classes)

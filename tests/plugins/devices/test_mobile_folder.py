@@ -100,7 +100,7 @@ def test_the_snippets_give_the_sets_of_the_server(
         outputs = [pipeline.outputs(path.read_bytes()) for path in paths[start:][:count]]
         logits = np.concatenate([each.logits[pipeline.record.head] for each in outputs])
         for k, name in ((1.0, None), (3.0, None), (3.0, "heath")):
-            plan = pipeline.plan(IdentifyQuery(k=k, list=name))
+            plan = pipeline.planner.plan(IdentifyQuery(k=k, list=name))
             answer = pipeline.decide(outputs, plan, "test").answer
             ids = [each.class_id for each in answer.results]
             hits = answer.set.hit_rate
@@ -167,7 +167,7 @@ def test_a_picture_from_a_formula_checks_an_app(pipeline: Pipeline) -> None:
     assert snippet.is_unfamiliar(logits) is check["unfamiliar"]
     query, features = IdentifyQuery(none=True), np.array([check["features"]], dtype=np.float32)
     outputs = Outputs(logits={pipeline.record.head: logits}, features=features)
-    answer = pipeline.decide([outputs], pipeline.plan(query), "check").answer
+    answer = pipeline.decide([outputs], pipeline.planner.plan(query), "check").answer
     assert check["unfamiliar_by_features"] is (answer.rejection.verdict == "suspect")
     assert check["none_of_these"] is answer.set.none_of_these
     pack = json.loads(files["pack.json"])

@@ -8,7 +8,7 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.models.session import Outputs
 from florilege.server.answers.answer import answer
 from florilege.server.answers.class_list import TaxonTable
-from florilege.server.answers.plan import ClassLists, PlaceWeights, resolve
+from florilege.server.answers.plan import ClassLists, Planner
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.schemas import Answer, Model
 from tests.server import garden
@@ -31,9 +31,9 @@ def ask_listed(
     """The answer to a query with these fields, and the ids of the classes in its set."""
     query = IdentifyQuery(**fields)
     lists = lists or ClassLists.of(TABLE, record)
-    plan = resolve(query, record, lists, PlaceWeights(occurrences=None, strength=0.0))
+    plan = Planner(record=record, lists=lists, occurrences=None).plan(query)
     named: dict[str, Any] = {"taxa": TaxonTable(TABLE), "model": MODEL, "answer_id": "r"}
-    result, inside = answer(Outputs(values, None), plan, record, None, **named)
+    result, inside = answer(Outputs(values, None), plan, None, **named)
     assert inside.shape == (len(TABLE),)
     assert int(inside.sum()) == result.set.size
     members = {TABLE[int(index)].id for index in np.flatnonzero(inside)}
