@@ -1,8 +1,11 @@
 """Place and season over HTTP, from Python and on the command line."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,14 +19,17 @@ from florilege.calibration.view import View
 from florilege.errors import BundleError
 from florilege.models.bundle import OCCURRENCES, open_bundle, replace_files
 from florilege.models.regions import Place
-from florilege.server.answers.plan import ClassLists, Planner
+from florilege.server.answers.pipeline import open_pipeline
+from florilege.server.answers.plan import ClassLists, Plan, Planner
 from florilege.server.answers.query import IdentifyQuery
+from florilege.server.http.photo_routes import _plan
 from tests.server import garden
 from tests.server.http_client import identify, open_client
 from tests.server.predict.predict_command import predicted, run
 
 IDS = [flower[0] for flower in garden.FLOWERS]
 VIOLET = garden.photo(5, blur=0.5, other=6)
+PACKAGE = Path(florilege.__file__).parent
 NORTH = {"region": "north", "month": 6}
 
 
@@ -192,7 +198,9 @@ def test_with_a_place_only_is_not_calibrated_and_several_photos_are(
         ("date=2026-06-30", "need a region"),
         ("region=north&month=13", "month"),
         ("region=north&month=6&date=2026-06-30", "month or date, not both"),
-        ("region=north&date=June", "a month must be"),
+        ("region=north&date=June", "parameter `date`: a month must be 1 to 12 or a date"),
+        ("date=2026-13-01", "parameter `date`: a month must be"),
+        ("region=north&date=", "parameter `date`: a month must be"),
         ("region=north&latitude=43&longitude=3", "give region, or both"),
         ("latitude=43", "give region, or both"),
         ("latitude=43&longitude=3", "named regions, no grid: give region, such as north"),
@@ -206,6 +214,32 @@ def test_a_place_that_cannot_be_used_is_refused(
     response = client.post(f"/v1/identify?{query}", content=VIOLET)
     assert response.status_code == 400
     assert message in response.json()["detail"]
+
+
+def test_a_query_goes_straight_to_its_threshold(placed: Path) -> None:
+    """Route, plan, record: no other file of the server is entered, and none about regions."""
+    planner = open_pipeline(placed, device="cpu").planner
+    engine: Any = Mock(pipeline=Mock(planner=planner))
+    query = IdentifyQuery(region="north", date="2026-06-30")
+    expected, entered = planner.plan(query), dict[str, None]()  # it fills the caches, too
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(PACKAGE):
+            entered[path.relative_to(PACKAGE).as_posix()] = None
+
+    sys.setprofile(note)
+    try:
+        _plan(engine, query).send(None)
+    except StopIteration as end:
+        plan: Plan = end.value
+    finally:
+        sys.setprofile(None)
+    assert (plan.view, plan.points) == (expected.view, expected.points)
+    way = [path for path in entered if not path.startswith("calibration/")]
+    answers = ("plan", "query")  # the latter for the languages
+    assert way == ["server/http/photo_routes.py", *(f"server/answers/{at}.py" for at in answers)]
+    assert "calibration/record/__init__.py" in entered
 
 
 def test_the_model_card_says_which_places_there_are(client: TestClient, placed: Path) -> None:

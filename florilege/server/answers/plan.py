@@ -25,7 +25,6 @@ from florilege.models.regions import (
     PlaceKind,
     RegionList,
     cell_name,
-    month_of,
 )
 from florilege.server.answers.query import IdentifyQuery, SetQuery, fallback_chain
 from florilege.server.problems import Code, Problem
@@ -64,14 +63,11 @@ def _effect_of(occurrences: Occurrences, strength: float, place: Place) -> _Plac
 
 
 def _place(query: IdentifyQuery, occurrences: Occurrences) -> Place:
-    """The place that a query names; a `Problem` if it names none or two, or an invalid date."""
+    """The place that a query names; a `Problem` if it names none or two."""
     corner = _corner(query, occurrences)
     if query.date is not None and query.month is not None:
         raise _invalid("give month or date, not both")
-    try:
-        month = query.month or ALL_MONTHS if query.date is None else month_of(query.date)
-    except ValueError as error:
-        raise _invalid(f"date: {error}") from error
+    month = query.month or int(query.date or ALL_MONTHS)
     return Place(cell_name(*corner) if corner else query.region or "", month)
 
 

@@ -4,10 +4,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, FailFast, Field
+from pydantic import AfterValidator, BeforeValidator, FailFast, Field
+from pydantic_core import PydanticCustomError
 
 from florilege.calibration.rules import RULES, RuleName
 from florilege.calibration.sets import Guarantee
+from florilege.models.regions import month_of
 from florilege.server.schemas import RequestModel
 from florilege.settings import Flag
 
@@ -37,6 +39,15 @@ def _split(value: Any) -> Any:
     if not isinstance(texts, list):
         return value
     return [word for text in texts for word in str(text).split(",") if word]
+
+
+def _month_of(date: str | None) -> str | None:
+    """The number of the month, which is all that a query keeps of a date."""
+    try:
+        return None if date is None else str(month_of(date))
+    except ValueError as error:
+        reason = "a month must be 1 to 12 or a date YYYY-MM-DD"
+        raise PydanticCustomError("value_error", reason) from error
 
 
 def accepted_languages(header: str) -> list[str]:
@@ -119,9 +130,8 @@ class SetQuery(RequestModel):
     longitude: float | None = Field(
         default=None, ge=-180, le=180, description="In place of region, with latitude: degrees."
     )
-    date: str | None = Field(
+    date: Annotated[str | None, Field(max_length=40), AfterValidator(_month_of)] = Field(
         default=None,
-        max_length=40,
         description="In place of month: the day of the photo, such as `2026-06-30`.",
     )
 

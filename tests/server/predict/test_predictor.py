@@ -105,6 +105,7 @@ def test_several_photos_are_of_one_plant(predictor: Any, client: TestClient) -> 
         (garden.photo(1), {"region": "north"}, UsageError, "no table of occurrences"),
         (garden.photo(1), {"month": 13}, UsageError, r"in \[1, 12\]"),
         (garden.photo(1), {"month": 6}, UsageError, "need a region"),
+        (garden.photo(1), {"date": "June"}, UsageError, r"date: a month must be 1 to 12 or a"),
         (garden.photo(1), {"include": "all"}, UsageError, "any of scores, marginals, rollup"),
         (garden.photo(1), {"lang": "?"}, UsageError, "text that matches"),
         (b"no picture", {"k": 0}, UsageError, "k = 0"),  # before any photo is read
