@@ -6,7 +6,8 @@ path or a bug, has exit code 1. :func:`suggestion` adds the known names similar 
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -50,6 +51,15 @@ class SomeInputsFailed(FlorilegeError):
     """Some inputs failed, and the output lists each; the others were answered."""
 
     exit_code = 6
+
+
+@contextmanager
+def os_error_as(kind: type[FlorilegeError], what: str, remedy: str = "") -> Iterator[None]:
+    """Raise ``kind`` for an `OSError` in the block: ``what`` failed, the reason and a remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}{remedy}") from error
 
 
 def repeated(names: Iterable[str]) -> list[str]:

@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final, TextIO, TypeAlias
 
-from florilege.errors import UsageError
+from florilege.errors import UsageError, os_error_as
 
 LOCK: Final = ".lock"
 
@@ -140,11 +140,9 @@ def new_folder_lock(folder: Path, failure: str, advice: str = "") -> Iterator[No
             ``failure``, the reason and ``advice``.
     """
     with ExitStack() as stack:
-        try:
+        with os_error_as(UsageError, failure, advice):
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(folder_lock(folder))
-        except OSError as error:
-            raise UsageError(f"{failure}: {error.strerror}{advice}") from error
         yield
 
 

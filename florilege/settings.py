@@ -236,11 +236,9 @@ def complaint(
         case "missing" if first["loc"][-1:] == (path[-1],):  # a list may be too short
             return f"{name} is missing"
         case "model_type":
-            return f"{name or 'the file'} must hold settings by name, got {first['input']!r}"
-        case "value_error" if name not in fields:  # incompatible settings; it starts with a name
-            return ".".join([*path, reason])
-        case _ if name not in fields:  # such as a file that is no JSON
-            return f"{reason[0].lower()}{reason[1:]}"
+            return f"{name} must hold settings by name, got {first['input']!r}"
+        case _ if name not in fields:  # incompatible settings, or a file that is no JSON
+            return ".".join([*path, f"{reason[0].lower()}{reason[1:]}"])
         case "value_error":
             rule = f": {reason}"
         case kind:
@@ -252,7 +250,7 @@ def complaint(
 
 def _setting_at(path: Sequence[str], fields: Collection[str]) -> str:
     """The full name of the setting at a path, which may go on to a part of its type."""
-    name = ".".join(path)
+    name = ".".join(path) or "the file"
     return next((part for part in (name, *path[:1]) if part in fields), name)
 
 

@@ -4,8 +4,8 @@ import csv
 import io
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from florilege.errors import (
     UsageError,
     first,
     install_hint,
+    os_error_as,
     repeated,
     suggestion,
 )
@@ -77,12 +78,10 @@ def read_numbered_table(path: Path) -> tuple[Table, Sequence[int]]:
 
     The rows of a Parquet file have no lines and are numbered as those of a CSV would be, from 2.
     """
-    try:
+    with os_error_as(DataError, f"{path} cannot be read"):
         if path.suffix.lower() != ".parquet":
             return _read_csv(path)
         table = _read_parquet(path)
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     return table, range(2, 2 + len(next(iter(table.values()), ())))
 
 
@@ -216,21 +215,13 @@ def _pyarrow(path: Path) -> Any:
     return pyarrow
 
 
-@contextmanager
-def written_file(out: Path) -> Iterator[None]:
+def written_file(out: Path) -> AbstractContextManager[None]:
     """Report a failure to write a file, all or nothing, inside the block."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"{out} cannot be written: {error.strerror or error}; an existing file is unchanged"
-        ) from error
+    return os_error_as(DataError, f"{out} cannot be written", "; an existing file is unchanged")
 
 
-@contextmanager
-def written_table(out: Path) -> Iterator[None]:
+def written_table(out: Path) -> AbstractContextManager[None]:
     """Refuse an ``out`` with another suffix; report a failure to write it inside the block."""
     if out.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--out must end in .csv or .parquet, got {out}")
-    with written_file(out):
-        yield
+    return written_file(out)

@@ -44,6 +44,11 @@ def split_name(text: str) -> str | None:
     return name if name in SPLITS else _OTHER_NAMES.get(name)
 
 
+def usual_name(split: str) -> str:
+    """`split_name`, or the text itself for one that is no split."""
+    return split_name(split) or split
+
+
 def _missing_split(source: str, name: str, present: Collection[str]) -> str:
     """The message for a split that a data set with those ``present`` lacks."""
     has = f"{', '.join(present) or 'none'}{suggestion(name, present)}"
@@ -141,7 +146,7 @@ class Dataset:
 
     def split(self, name: str) -> Split:
         """The split called ``name``; a `DataError` that lists the splits if there is none."""
-        key = split_name(name) or name
+        key = usual_name(name)
         if key not in self.splits:
             raise DataError(_missing_split(self.source, name, self.splits))
         return self.splits[key]
@@ -254,6 +259,7 @@ class Listing:
     published: str | None = None  # where to download a published data set
     corrected: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by ``labels=FILE``
     decided: frozenset[str] = frozenset()  # photos that it confirms or corrects
+    root: Path | None = None  # the folder of the photos, if tables name them: some may be missing
 
     @property
     def download_hint(self) -> str:
@@ -337,24 +343,6 @@ def sort_ids(ids: Iterable[str]) -> list[str]:
     return names
 
 
-def demand_photos(listing: Listing, root: Path, splits: Sequence[str] | None) -> None:
-    """Refuse a listing whose ``splits`` (all by default) name missing photos.
-
-    The `DataError` counts those of every split, names the first five, and says where to download
-    them.
-    """
-    missing, counts = list[str](), list[str]()
-    for name, records in listing.splits.items():
-        if splits is None or name in splits:
-            absent = [photo for photo in records.names if not (root / photo).is_file()]
-            missing += absent
-            if absent:
-                photos = count_of(len(records.names), "photo")
-                counts.append(f"{len(absent):,} of {photos} of {name}")
-    fault = f"{', '.join(counts)} are missing from {root}"
-    refuse(listing.source, fault, missing, listing.download_hint)
-
-
 def read_lines(path: Path) -> list[str]:
     """The lines of a text file; a `DataError` if it is not UTF-8."""
     try:
@@ -380,7 +368,7 @@ def refuse(source: str, fault: str, items: Sequence[str], remedy: str = "") -> N
 def _split_names(listing: Listing, splits: Sequence[str] | None) -> list[str]:
     """The splits to make; each must exist and hold pictures."""
     present = [name for name in SPLITS if name in listing.splits]
-    names = present if splits is None else [split_name(name) or name for name in splits]
+    names = present if splits is None else list(map(usual_name, splits))
     for name in names:
         if name not in present:
             draw = "; draw splits with `florilege data split`" if name in SPLITS else ""

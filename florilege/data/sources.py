@@ -22,8 +22,15 @@ from florilege.data.options import (
     parse_options,
     with_options,
 )
-from florilege.data.records import Dataset, Listing, Split, assemble, split_name
-from florilege.errors import DataError, did_you_mean, nearest, nearest_paths
+from florilege.data.records import Dataset, Listing, Split, assemble, refuse, usual_name
+from florilege.errors import (
+    DataError,
+    count_of,
+    did_you_mean,
+    nearest,
+    nearest_paths,
+    os_error_as,
+)
 from florilege.hooks import data_layouts
 from florilege.models.classes import ClassTable
 from florilege.terminal import command
@@ -100,7 +107,7 @@ def list_whole(
     base: str, options: TrainingOptions, *, splits: Sequence[str] | None = None
 ) -> Listing:
     """`list_source` without thinning and label noise, but with corrected labels."""
-    names = None if splits is None else [split_name(name) or name for name in splits]
+    names = None if splits is None else list(map(usual_name, splits))
     if isinstance(options, FloraOptions):
         listing = list_flora(options)
     elif not base:
@@ -113,20 +120,15 @@ def list_whole(
 
 
 def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing:
-    try:
+    of_plugins = (layout.list for layout in data_layouts())
+    layouts = (list_manifest, *of_plugins, list_inaturalist, list_lists, list_images)
+    with os_error_as(DataError, f"{source} cannot be read"):
         with suppress(FileNotFoundError, NotADirectoryError):
             path.stat()  # other errors are hidden by `Path.exists`
-        listing = (
-            list_manifest(path, source, splits)
-            or next(filter(None, (layout.list(path, source) for layout in data_layouts())), None)
-            or list_inaturalist(path, source, splits)
-            or list_lists(path, source, splits)
-            or list_images(path, source)
-        )
-    except OSError as error:
-        raise DataError(f"{source} cannot be read: {error.strerror or error}") from error
-    if listing is not None:
-        return listing
+        listing = next(filter(None, (layout(path, source) for layout in layouts)), None)
+        if listing is not None:
+            _demand_photos(listing, splits)
+            return listing
     if path.is_dir():
         raise DataError(f"{source} holds no folder train, val or test; {_remedy(path, source)}")
     if path.exists():
@@ -136,6 +138,25 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
     near = did_you_mean([*nearest(source, ["flora"]), *nearest_paths(path)])
     remedy = near or f"; --data takes {_accepted()}"
     raise DataError(f"no such file or folder: {source}{remedy}")
+
+
+def _demand_photos(listing: Listing, splits: Sequence[str] | None) -> None:
+    """Refuse a listing whose tables name photos of ``splits`` (all by default) that are missing.
+
+    The `DataError` counts those of every split, names the first five, and says where to download
+    them.
+    """
+    if listing.root is None:
+        return
+    missing, counts = list[str](), list[str]()
+    for name in (name for name in listing.splits if splits is None or name in splits):
+        photos = listing.splits[name].names
+        absent = [photo for photo in photos if not (listing.root / photo).is_file()]
+        missing += absent
+        if absent:
+            counts.append(f"{len(absent):,} of {count_of(len(photos), 'photo')} of {name}")
+    fault = f"{', '.join(counts)} are missing from {listing.root}"
+    refuse(listing.source, fault, missing, listing.download_hint)
 
 
 def _remedy(path: Path, source: str) -> str:

@@ -22,7 +22,15 @@ import numpy as np
 from numpy.lib.format import read_array
 from numpy.typing import ArrayLike, NDArray
 
-from florilege.errors import DataError, UsageError, did_you_mean, nearest, nearest_paths, repeated
+from florilege.errors import (
+    DataError,
+    UsageError,
+    did_you_mean,
+    nearest,
+    nearest_paths,
+    os_error_as,
+    repeated,
+)
 
 if TYPE_CHECKING:  # the class table needs pydantic, the records of calibrations do not
     from florilege.models.classes import ClassTable
@@ -320,10 +328,8 @@ def list_files(word: str) -> list[tuple[str, Path]]:
     folder = Path(word)
     if not folder.is_dir():
         return [(folder.stem, folder)]
-    try:
+    with os_error_as(DataError, f"{folder} cannot be read"):
         files = sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
-    except OSError as error:
-        raise DataError(f"{folder} cannot be read: {error.strerror}") from error
     if not files:
         raise DataError(f"{folder} holds no list file: add one for each region")
     return [(file.stem, file) for file in files]

@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
@@ -23,7 +23,7 @@ from typing import Annotated, Final, TypeVar
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from florilege.errors import BundleError, did_you_mean, nearest_paths
+from florilege.errors import BundleError, did_you_mean, nearest_paths, os_error_as
 from florilege.files import sync_folder, write_atomic
 
 Content = TypeVar("Content")
@@ -168,16 +168,10 @@ class BundleFolder:
                     return content
         raise BundleError(f"{self.path / name} changed while it was read: open the bundle again")
 
-    @contextmanager
-    def failures_named(self) -> Iterator[None]:
+    def failures_named(self) -> AbstractContextManager[None]:
         """Turn a disk failure into a :class:`BundleError` that says the old files are unchanged."""
-        try:
-            yield
-        except OSError as error:
-            raise BundleError(
-                f"writing {self.path} failed: {error.strerror or error};"
-                " existing files are unchanged: free some space or choose another path"
-            ) from error
+        advice = "; existing files are unchanged: free some space or choose another path"
+        return os_error_as(BundleError, f"writing {self.path} failed", advice)
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -33,7 +33,6 @@ from florilege.data.records import (
     FileReader,
     Listing,
     Records,
-    demand_photos,
     refuse,
     split_name,
 )
@@ -53,11 +52,11 @@ def is_manifest(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() in SUFFIXES
 
 
-def list_manifest(path: Path, source: str, splits: Sequence[str] | None) -> Listing | None:
-    """List a manifest, or return None for another file; pictures of ``splits`` (or all) must exist.
+def list_manifest(path: Path, source: str) -> Listing | None:
+    """List a manifest, or return None for another file.
 
     Raises `DataError` about missing columns, or the first five cells that are empty, unknown,
-    repeated or contradictory, or files that are missing.
+    repeated or contradictory.
     """
     if not is_manifest(path):
         return None
@@ -80,14 +79,13 @@ def list_manifest(path: Path, source: str, splits: Sequence[str] | None) -> List
             observations=observations and [observations[row] for row in rows],
             read=FileReader(root, names),
         )
-    listing = Listing(
+    return Listing(
         source=source,
         splits=records,
         class_infos=_class_infos_of(source, table, class_ids),
         groups=_class_groups(table, class_ids),
+        root=root,
     )
-    demand_photos(listing, root, splits)
-    return listing
 
 
 def demand_pictures(source: str, table: Table) -> tuple[list[str], list[str]]:

@@ -31,7 +31,6 @@ from florilege.data.records import (
     FileReader,
     Listing,
     Records,
-    demand_photos,
     read_json,
     read_lines,
     refuse,
@@ -74,13 +73,13 @@ def _lists_by_prefix(folder: Path) -> dict[str, dict[str, Path]]:
     return lists_of
 
 
-def list_lists(path: Path, source: str, splits: Sequence[str] | None) -> Listing | None:
-    """List the photos that text files name; those of ``splits`` (None: all) must exist.
+def list_lists(path: Path, source: str) -> Listing | None:
+    """List the photos that text files name.
 
     ``path`` is the folder of the lists or one of them. If there are none, the result is None. If
     each label of train has one folder and each folder one label, as in ImageNet-LT, the name of the
     folder is the class id; otherwise the label is. Raises `DataError` if lists of several data sets
-    are in the folder, a line is no path and label, or photos are missing.
+    are in the folder, or a line is no path and label.
     """
     lists = _find_lists(path)
     if not lists:
@@ -96,12 +95,12 @@ def list_lists(path: Path, source: str, splits: Sequence[str] | None) -> Listing
     listing = Listing(
         source=source,
         splits={split: _records(root, pairs, class_of) for split, pairs in rows.items()},
+        root=root,
     )
     ids = list(class_of.values())
     if are_wordnet_ids(ids):
         infos = wordnet_names(ids, folder, root)
         listing = replace(listing, class_infos=infos, published=LISTS)
-    demand_photos(listing, root, splits)
     return with_class_file(listing, folder)
 
 
@@ -188,8 +187,8 @@ def _split_of(path: Path) -> str | None:
         return name["split"] if _BEGINNING.match(file.read(200)) else None
 
 
-def list_inaturalist(path: Path, source: str, splits: Sequence[str] | None) -> Listing | None:
-    """List the photos that JSON lists name; those of ``splits`` (None: all) must exist.
+def list_inaturalist(path: Path, source: str) -> Listing | None:
+    """List the photos that JSON lists name.
 
     ``path`` is the folder of the lists or one of them. If there are none, the result is None.
     The class id is the number of the category. Lists without annotations, such as the published
@@ -198,7 +197,7 @@ def list_inaturalist(path: Path, source: str, splits: Sequence[str] | None) -> L
 
     Raises:
         DataError: A list is damaged; a photo has no annotation or several different ones; a split
-            has several lists; lists name a category differently; or photos are missing.
+            has several lists; or lists name a category differently.
     """
     lists = _json_lists(path)
     if not lists:
@@ -213,8 +212,8 @@ def list_inaturalist(path: Path, source: str, splits: Sequence[str] | None) -> L
         class_infos=class_infos,
         ignored=[file.name for split, file in lists.items() if split not in records],
         published=PLACE,
+        root=root,
     )
-    demand_photos(listing, root, splits)
     return with_class_file(listing, root)
 
 

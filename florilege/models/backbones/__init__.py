@@ -50,24 +50,6 @@ def _block_of(backbone: nn.Module) -> dict[str, int]:
     return {name: min(number, head - 1) for name, number in numbers.items()}
 
 
-def depths(backbone: nn.Module) -> dict[str, int]:
-    """The number of blocks from the head down to each parameter, by parameter name.
-
-    It is at least 1, except for layers between the last block and the last layer of a timm network,
-    such as a normalisation. These have depth 0, because timm gives them the rate of the last layer.
-    """
-    numbers, head = _groups(backbone)
-    return {name: head - number for name, number in numbers.items()}
-
-
-def not_decayed(backbone: nn.Module) -> set[str]:
-    """Names of parameters without weight decay: class tokens, position embeddings, bias tables."""
-    own: Any = getattr(backbone, "no_weight_decay", None)
-    patterns = _NOT_DECAYED if own is None else own()
-    names = (name for name, _ in backbone.named_parameters())
-    return {name for name in names if any(map(partial(fnmatch, name), patterns))}
-
-
 def _groups(backbone: nn.Module) -> tuple[dict[str, int], int]:
     """The group number of each parameter, and of the last layer, which our head replaces."""
     matcher: Any = getattr(backbone, "group_matcher", None)
@@ -144,11 +126,32 @@ class Network(nn.Module):
         outputs: Tensor | tuple[Tensor, Tensor] = self.head(self.backbone(images))
         return outputs
 
+    def depths(self) -> dict[str, int]:
+        """The number of blocks from the head down to each parameter of the backbone, by full name.
+
+        It is at least 1, except for layers between the last block and the last layer of a timm
+        network, such as a normalisation. These have depth 0, because timm gives them the rate of
+        the last layer.
+        """
+        numbers, head = _groups(self.backbone)
+        return {f"backbone.{name}": head - number for name, number in numbers.items()}
+
+    def not_decayed(self) -> set[str]:
+        """Parameters of the backbone that are not decayed, by full name.
+
+        They are class tokens, position embeddings and bias tables.
+        """
+        own: Any = getattr(self.backbone, "no_weight_decay", None)
+        patterns = _NOT_DECAYED if own is None else own()
+        names = (name for name, _ in self.backbone.named_parameters())
+        spared = (name for name in names if any(map(partial(fnmatch, name), patterns)))
+        return {f"backbone.{name}" for name in spared}
+
     def train_only(self, last: int) -> None:
         """Train only the head and the ``last`` blocks of the backbone, which must have as many.
 
         The other blocks need no backward pass. They stay in evaluation mode, so their batch norm
-        statistics do not change. `depths` defines the blocks.
+        statistics do not change. `_block_of` numbers the blocks.
         """
         numbers = _block_of(self.backbone)
         count = 1 + max(numbers.values())

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from florilege.errors import UsageError
+from florilege.errors import UsageError, os_error_as
 from florilege.models.images import Number, Positive, Preprocess
 from florilege.models.imported.graph import TYPES, Graph
 from florilege.settings import complaint
@@ -44,10 +44,10 @@ class Description(BaseModel):
         """
         if path is None:
             return cls()
+        with os_error_as(UsageError, f"--preprocess {path} cannot be read"):
+            content = path.read_bytes()
         try:
-            return Description.model_validate_json(path.read_bytes().removeprefix(BOM_UTF8))
-        except OSError as error:
-            raise UsageError(f"--preprocess {path} cannot be read: {error.strerror}") from error
+            return Description.model_validate_json(content.removeprefix(BOM_UTF8))
         except ValidationError as error:
             first, hint = error.errors()[0], ""
             if first["loc"] == ("resize",) and isinstance(first["input"], int):

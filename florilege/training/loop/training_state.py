@@ -19,7 +19,7 @@ from safetensors.torch import save as save_safetensors
 from torch import Tensor, nn
 
 from florilege.errors import BundleError
-from florilege.models.backbones import Network, depths, load_into, not_decayed
+from florilege.models.backbones import Network, load_into
 from florilege.training.batches.run_photos import RunPhotos
 from florilege.training.config import OptimiserConfig, ScheduleConfig, TrainConfig
 from florilege.training.configuration import write
@@ -87,9 +87,8 @@ def _parameter_groups(network: nn.Module, config: OptimiserConfig) -> list[dict[
     """Trainable parameters by weight decay and share of the learning rate."""
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     depth_of, exempt = dict[str, int](), set[str]()
-    if isinstance(backbone := getattr(network, "backbone", None), nn.Module):
-        depth_of = {f"backbone.{name}": depth for name, depth in depths(backbone).items()}
-        exempt = {f"backbone.{name}" for name in not_decayed(backbone)}
+    if isinstance(network, Network):
+        depth_of, exempt = network.depths(), network.not_decayed()
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
             continue

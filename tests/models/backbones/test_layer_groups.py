@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from florilege.models.backbones import _block_of, available, build, depths, not_decayed
+from florilege.models.backbones import Network, _block_of, available, build
 
 FAMILIES = [  # smallest network of each of our and torchvision's families: blocks, the last one
     ("tiny", 5, "layers.4"),
@@ -48,11 +48,15 @@ OF_TIMM = [  # blocks, the last one
 ]
 
 
-def _backbone(name: str) -> nn.Module:
+def _network(name: str) -> Network:
     if "regnet_" in name:  # cannot be built without memory
-        return build(name, 3, "linear").backbone
+        return build(name, 3, "linear")
     with torch.device("meta"):
-        return build(name, 3, "linear", image_size=224).backbone
+        return build(name, 3, "linear", image_size=224)
+
+
+def _backbone(name: str) -> nn.Module:
+    return _network(name).backbone
 
 
 @pytest.mark.parametrize(
@@ -96,8 +100,8 @@ def test_embeddings_of_a_transformer_are_in_its_first_block() -> None:
 
 
 def test_the_lowest_rate_of_a_hierarchical_network_is_low() -> None:
-    assert max(depths(_backbone("timm:regnety_032")).values()) == 22  # 0.75 ** 22 is 0.0018
-    assert max(depths(_backbone("regnet_y_3_2gf")).values()) == 22
+    assert max(_network("timm:regnety_032").depths().values()) == 22  # 0.75 ** 22 is 0.0018
+    assert max(_network("regnet_y_3_2gf").depths().values()) == 22
 
 
 @pytest.mark.parametrize(
@@ -113,7 +117,7 @@ def test_the_lowest_rate_of_a_hierarchical_network_is_low() -> None:
     ],
 )
 def test_tokens_embeddings_and_bias_tables_are_not_decayed(name: str, spared: set[str]) -> None:
-    names = not_decayed(_backbone(name))
+    names = _network(name).not_decayed()
     assert {name.rpartition(".")[2] for name in names} == spared
 
 
