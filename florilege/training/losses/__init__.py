@@ -22,7 +22,15 @@ from torch import Tensor, nn
 from florilege.errors import FlorilegeError, UsageError, suggestion
 from florilege.settings import is_extension, load_extension
 from florilege.training.losses.base import Head, Loss
-from florilege.training.losses.entropy import cross_entropy, focal, generalised_cross_entropy, ldam
+from florilege.training.losses.entropy import (
+    assume_negative,
+    cross_entropy,
+    expected_positive,
+    focal,
+    generalised_cross_entropy,
+    ldam,
+    positive_bce,
+)
 from florilege.training.losses.hinges import (
     calibrated_top_k_hinge,
     convex_top_k_hinge,
@@ -31,11 +39,6 @@ from florilege.training.losses.hinges import (
     top_k_hinge,
 )
 from florilege.training.losses.online_labels import Role, role
-from florilege.training.losses.single_positive import (
-    assume_negative,
-    expected_positive,
-    positive_bce,
-)
 from florilege.training.losses.smooth_hinge import smooth_top_k
 from florilege.training.losses.two_heads import TwoHeadAverageK, two_head_average_k
 

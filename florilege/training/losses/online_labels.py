@@ -25,7 +25,7 @@ from florilege.training.losses.base import (
     softplus,
     with_gradients,
 )
-from florilege.training.losses.single_positive import expected_positive
+from florilege.training.losses.entropy import expected_positive
 
 OBSERVED = math.log(0.995 / 0.005)  # an observed label starts as almost certain
 UNOBSERVED = math.log(0.6 / 0.4)  # the others start between 0.4 and 0.6
