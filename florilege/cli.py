@@ -5,7 +5,6 @@ Each verb is in the `cli.py` of its package and is imported when it is called, s
 """
 
 import importlib
-import os
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -30,7 +29,7 @@ from florilege.cores import wait_without_spinning
 from florilege.errors import FlorilegeError, UsageError, install_hint, own_version, suggestion
 from florilege.hooks import Command, commands
 from florilege.models.runtime import silence_telemetry
-from florilege.terminal import between_words, is_step, open_streams, printable, say
+from florilege.terminal import between_words, is_first, is_step, open_streams, printable, say
 
 _TO_CONTINUE = "stopped; repeat the command to continue\n"
 _UNCHANGED = "stopped; nothing was changed\n"
@@ -175,8 +174,8 @@ def _explained(verb: str, error: Exception) -> Exception:
 
 def _announce(verb: str) -> None:
     """Say on a terminal why nothing happens for some seconds."""
-    visible = sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
-    if _verbs()[verb].loads_torch and "torch" not in sys.modules and visible:
+    loads = _verbs()[verb].loads_torch and "torch" not in sys.modules
+    if loads and sys.stderr.isatty() and is_first():
         say(f"florilege {verb}: loading PyTorch")
 
 

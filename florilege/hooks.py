@@ -1,9 +1,9 @@
 """What a package that is installed beside Florilege may add to it: the hooks of its plugins.
 
-A plugin is a module with functions that are marked `@hookimpl` and named like a method of `Hooks`.
-Its package names the module as an entry point of the group ``florilege``. What Florilege itself
-has in ``florilege/plugins`` uses the same hooks. Every command loads every plugin, so a plugin
-imports what takes time inside its functions.
+A plugin is a module with functions that are marked `@hookimpl` and named like a method of `_Hooks`
+below. Its package names the module as an entry point of the group ``florilege``. What Florilege
+itself has in ``florilege/plugins`` uses the same hooks. Every command loads every plugin, so a
+plugin imports what takes time inside its functions.
 """
 
 import importlib
@@ -138,7 +138,7 @@ class Recipe:
         return f"{self.data}:{self.options}" if self.options else self.data
 
 
-class Hooks:
+class _Hooks:
     """The hooks. A plugin has those it needs, each with the parameters it needs."""
 
     @_hookspec
@@ -188,7 +188,7 @@ def _plugins() -> pluggy.PluginManager:
         UsageError: A plugin of another package cannot be loaded, or has a hook that there is not.
     """
     manager = pluggy.PluginManager(GROUP)
-    manager.add_hookspecs(Hooks)
+    manager.add_hookspecs(_Hooks)
     for name in BUILT_IN:
         manager.register(importlib.import_module(f"{GROUP}.plugins.{name}"), name)
     for entry in entry_points(group=GROUP):

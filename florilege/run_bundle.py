@@ -90,12 +90,7 @@ def _missing_steps(run: Path, bundle: Path) -> Iterator[Words]:
     if not (bundle / CALIBRATION).exists():
         config = yaml.safe_load((run / "config.yaml").read_text("utf-8"))
         skip = ["--skip-damaged"] if config.get("skip_damaged") else []
-        yield (*calibrate_words(bundle, config["data"]), *skip)
-
-
-def calibrate_words(bundle: Path, data: str, ks: str | None = None) -> Words:
-    """The command that calibrates a bundle on the validation photos of its data."""
-    return ("calibrate", bundle, "--data", data, *(() if ks is None else ("--k", ks)))
+        yield "calibrate", bundle, "--data", config["data"], *skip
 
 
 def _is_current(file: Path, run: Path) -> bool:

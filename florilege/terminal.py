@@ -185,6 +185,11 @@ def is_step() -> bool:
     return bool(os.environ.get(STEP))
 
 
+def is_first() -> bool:
+    """Whether this process prints: it is alone, or the first of those that `torchrun` starts."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def command(*words: str | Path) -> str:
     """A florilege command, quoted for a shell.
 
@@ -278,7 +283,7 @@ def progress(total: int | None, description: str) -> Iterator[Advance]:
     """
     console = Console(stderr=True)
     visible = console.is_terminal and sys.stderr.isatty()  # FORCE_COLOR alone is not a terminal
-    if not (visible and total != 0) or os.environ.get("RANK", "0") != "0":
+    if not (visible and total != 0 and is_first()):
         yield _no_bar  # a disabled bar of rich before 14.3 ends with an empty line
         return
     times = TimeElapsedColumn(), "left", TimeRemainingColumn()

@@ -16,7 +16,7 @@ from florilege.data.sources import list_source
 from florilege.errors import BundleError, DataError, UsageError, did_you_mean, nearest_paths
 from florilege.files import write_atomic
 from florilege.models.bundle import CALIBRATION, MANIFEST
-from florilege.run_bundle import Words, calibrate_words, run_step
+from florilege.run_bundle import Words, run_step
 from florilege.terminal import command, conclude, say, warn
 
 app = typer.Typer(add_completion=False, help="Photos to a calibrated bundle in one command.")
@@ -214,7 +214,8 @@ class FitPlan:
         yield _Step(train, self.run / "best.safetensors")
         yield _Step(("export", self.run, "--out", self.bundle), self.bundle / MANIFEST)
         ks = self.ks or _default_ks(self._classes(listing))
-        yield _Step(calibrate_words(self.bundle, data, ks), self.bundle / CALIBRATION)
+        calibrate = ("calibrate", self.bundle, "--data", data, "--k", ks)
+        yield _Step(calibrate, self.bundle / CALIBRATION)
         if self.evaluated:
             yield from self._evaluation(data, splits)
 

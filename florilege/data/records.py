@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from statistics import median_high
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +21,7 @@ from florilege.cores import in_order
 from florilege.errors import DataError, UsageError, count_of, first, suggestion
 from florilege.files import read_regular
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.models.images import MAX_BYTES, ImageError, Preprocess, load
+from florilege.models.images import MAX_BYTES, ImageError, Preprocess, load, read_header
 from florilege.terminal import with_bar
 
 SPLITS = ("train", "val", "test")
@@ -29,6 +30,7 @@ _OTHER_NAMES = {
     **dict.fromkeys(("valid", "validation", "validate", "cal", "calibration", "dev"), "val"),
     **dict.fromkeys(("testing", "tst"), "test"),
 }
+_LOOKED_AT = 9  # pictures of a split, for their size
 _SET = re.compile(r"[\s_-]*(set|split)$")  # the end of `Test set`, `train_set`, `valset`
 
 
@@ -114,6 +116,15 @@ class Split(_Pictures):
         results = in_order(self._problem, range(len(self)))
         problems = with_bar(results, len(self), f"checking {self.name}")
         return {row: problem for row, problem in enumerate(problems) if problem is not None}
+
+    def short_side(self) -> int | None:
+        """The median short side, in pixels, of a few pictures; None if none can be read."""
+        sides = []
+        for row in range(0, len(self), -(-len(self) // _LOOKED_AT)):
+            with suppress(ImageError, OSError):  # reported when all pictures are read
+                header = read_header(self.read(row))
+                sides.append(min(header.width, header.height))
+        return median_high(sides) if sides else None
 
     def readable(self, say: Callable[[str], None]) -> Self:
         """The pictures without the damaged ones, which ``say`` is told."""

@@ -10,7 +10,7 @@ import io
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -19,17 +19,16 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from florilege.errors import BundleError
-from florilege.models.backbones import Network
+from florilege.models.backbones import Network, PictureNetwork
 from florilege.models.heads import exact_float32, output_names
 from florilege.models.images import Preprocess
 from florilege.models.runtime import without_origins
 from florilege.models.session import FEATURES
 
 _OPSET: Final = 20
-MOST_BYTES: Final = 2**31 - 2**24  # of weights in one protobuf file; the graph needs the rest
 _PARITY_BATCHES: Final = (1, 2, 5)
 ABSOLUTE_TOLERANCE: Final = 1e-4
 RELATIVE_TOLERANCE: Final = 5e-4
@@ -56,31 +55,6 @@ class _Parity:
         """Whether every difference is within its tolerance; an infinite one never is."""
         features_hold = self.max_feature_difference <= self.feature_tolerance
         return features_hold and self.max_difference <= self.tolerance
-
-
-class PictureNetwork(nn.Module):
-    """A network preceded by normalisation: uint8 NHWC pictures in, float32 logits out.
-
-    ``mean`` and ``std`` have one value per channel (red, green, blue), for pixels from 0 to 1.
-    """
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, network: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__()
-        self.network = network
-        self.register_buffer("mean", torch.tensor(list(mean)) * 255.0)
-        self.register_buffer("std", torch.tensor(list(std)) * 255.0)
-
-    def forward(self, image: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Logits of ``image``, uint8 of shape ``(batch, height, width, 3)``."""
-        outputs: Tensor | tuple[Tensor, Tensor] = self.network(self.normalise(image))
-        return outputs
-
-    def normalise(self, image: Tensor) -> Tensor:
-        """Float ``(batch, 3, height, width)``; channels-last in memory, like the input."""
-        return ((image.float() - self.mean) / self.std).permute(0, 3, 1, 2)
 
 
 class _ExportedNetwork(PictureNetwork):

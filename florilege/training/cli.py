@@ -7,7 +7,7 @@ import typer
 from pydantic import create_model
 
 from florilege.settings import Flag, FlagSettings, fields_of, flags_of
-from florilege.terminal import is_step, say, show
+from florilege.terminal import is_first, is_step, say, show
 from florilege.training.config import DEFAULT_LOSS, TrainConfig
 
 if TYPE_CHECKING:
@@ -71,7 +71,6 @@ def _train_command(
     """
     # Here, because torch takes seconds and --help does without.
     from florilege.training.configuration import RunFolder, resolve
-    from florilege.training.machines import is_first
     from florilege.training.train import train_run
 
     folder = RunFolder(out)
@@ -97,8 +96,6 @@ def _train_command(
 
 def _explain_early_stop(checkpoint: Path, *, features_stay: bool) -> None:
     """Say that there is nothing to resume, unless the loop or a longer command gives hints."""
-    from florilege.training.machines import is_first
-
     if not (checkpoint.exists() or is_step()) and is_first():
         note = "; features computed so far are kept" if features_stay else ""
         say(f"stopped before the first step: nothing to resume, start again{note}")

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from florilege.data.options import add_options
 from florilege.data.sources import own_pictures
-from florilege.errors import BundleError, DataError, UsageError, suggestion
+from florilege.errors import BundleError, DataError, UsageError, os_error_as, suggestion
 from florilege.files import LOCK, new_folder_lock, write_atomic
 from florilege.models.backbones import RECORD, Provenance, architecture
 from florilege.models.classes import ClassTable
@@ -200,10 +200,8 @@ def parse_yaml(text: str | bytes, source: str) -> Any:
 
 def _read_yaml(path: Path) -> Plain:
     """Read a settings file; a ``UsageError`` if it cannot be read or holds no mapping."""
-    try:
+    with os_error_as(UsageError, f"cannot read {path}"):
         content = parse_yaml(path.read_bytes(), str(path))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -236,10 +234,8 @@ class RunFolder:
 
     def check_free(self) -> None:
         """Raise a ``UsageError`` if the folder is not empty or cannot be read."""
-        try:
+        with os_error_as(UsageError, f"cannot use {self.path} as run folder"):
             empty = not self.path.exists() or set(self.path.iterdir()) <= {self.lock}
-        except OSError as error:
-            raise UsageError(f"cannot use {self.path} as run folder: {error.strerror}") from error
         if not empty:
             raise UsageError(
                 f"{self.path} is not empty: add --resume to continue the run in it, or choose "
@@ -308,18 +304,12 @@ class RunFolder:
 
     def read_classes(self) -> ClassTable:
         """The classes of the run; a ``BundleError`` if they cannot be read."""
-        try:
+        with os_error_as(BundleError, f"cannot read {self.classes}"):
             return ClassTable.from_json(self.classes.read_bytes())
-        except OSError as error:
-            raise BundleError(f"cannot read {self.classes}: {error.strerror}") from error
 
 
 def write(path: Path, content: bytes | memoryview) -> None:
     """Write a file of the run folder atomically; a ``BundleError`` if the disk is full."""
-    try:
+    remedy = ". Everything up to the last checkpoint is safe: make room and continue with --resume"
+    with os_error_as(BundleError, f"cannot write {path}", remedy):
         write_atomic(path, content)
-    except OSError as error:
-        raise BundleError(
-            f"cannot write {path}: {error.strerror or error}. Everything up to the last checkpoint "
-            "is safe: make room and continue with --resume"
-        ) from error

@@ -241,11 +241,6 @@ def _connected(device: torch.device, count: int) -> Ranks:
     return Ranks(rank, count, on_this_machine=here, messages=messages, patient=patient)
 
 
-def is_first() -> bool:
-    """Whether this process prints: it is alone or rank 0."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 def _is_communication_error(error: Exception) -> bool:
     """Whether a message between processes failed; gloo has no exception type of its own."""
     words = ("gloo", "NCCL", "pair closure")

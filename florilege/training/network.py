@@ -13,7 +13,6 @@ from torch import Tensor
 from florilege.data.records import Dataset
 from florilege.errors import DataError, UsageError
 from florilege.models.backbones import Network, Weights, build, warm_start
-from florilege.models.export import MOST_BYTES
 from florilege.models.heads import CosineHead, TwoHead
 from florilege.training import losses
 from florilege.training.config import TrainConfig
@@ -21,6 +20,7 @@ from florilege.training.losses import Loss
 from florilege.training.machines import ALONE, Ranks
 
 _HEAD_SCALE: Final = 10.0
+_MOST_BYTES: Final = 2**31 - 2**24  # of weights in one ONNX file; the graph needs the rest
 
 
 @dataclass(frozen=True)
@@ -220,10 +220,10 @@ def build_network(config: TrainConfig, head: str, classes: int) -> Network:
     except ValueError as error:
         raise UsageError(str(error)) from error
     size = sum(value.nbytes for value in network.state_dict().values())
-    if size >= MOST_BYTES:
+    if size >= _MOST_BYTES:
         raise UsageError(
             f"{config.backbone} has {size / 2**30:.1f} GiB of weights, and an ONNX file holds less "
-            f"than {MOST_BYTES / 2**30:.0f}: choose a smaller backbone"
+            f"than {_MOST_BYTES / 2**30:.0f}: choose a smaller backbone"
         )
     return network
 

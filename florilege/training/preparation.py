@@ -19,7 +19,6 @@ from florilege.models.classes import ClassTable
 from florilege.models.reference_pictures import pack_thumbnails, read_thumbnails
 from florilege.tables import csv_bytes
 from florilege.training.batches import Features
-from florilege.training.batches.run_photos import short_side
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import RunFolder
 from florilege.training.machines import Ranks
@@ -137,7 +136,7 @@ def notes_on_start(config: TrainConfig, dataset: Dataset, *, on_gpu: bool) -> It
     On a GPU, where a network sees few photos many times, also if weight decay is the default.
     """
     size = config.preprocess.image_size
-    side = short_side(dataset.split("train")) or size
+    side = dataset.split("train").short_side() or size
     enough = architecture(config.backbone).side_taken(max(side, 8)) if side < size else size
     if enough < size:
         yield (

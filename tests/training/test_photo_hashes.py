@@ -11,7 +11,7 @@ from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.view import PLAIN
 from florilege.cli import app
 from florilege.data.copies import WORDS, _is_copy, look_at
-from florilege.data.records import FileReader
+from florilege.data.records import _LOOKED_AT, FileReader
 from florilege.data.sources import open_dataset
 from florilege.errors import BundleError
 from florilege.models.bundle import open_bundle
@@ -104,7 +104,7 @@ def test_few_photos_are_read_before_the_first_step(
     config = small_config(photos, **SHORT, **FROM_DISK)
     with before_step(0), pytest.raises(Killed):
         train_quietly(config, tmp_path / "run")
-    assert len(rows) <= 2 * run_photos._LOOKED_AT + config.batch_size
+    assert len(rows) <= 2 * _LOOKED_AT + config.batch_size
 
 
 @pytest.mark.usefixtures("unread")

@@ -483,12 +483,12 @@ def test_a_network_too_large_for_one_file_is_refused_before_it_is_trained(
     config = small_config(photos)
     network = build_network(config, "linear", 3)
     size = sum(value.nbytes for value in network.state_dict().values())
-    monkeypatch.setattr("florilege.training.network.MOST_BYTES", size + 1)
+    monkeypatch.setattr("florilege.training.network._MOST_BYTES", size + 1)
     build_network(config, "linear", 3)
-    monkeypatch.setattr("florilege.training.network.MOST_BYTES", size)
+    monkeypatch.setattr("florilege.training.network._MOST_BYTES", size)
     with pytest.raises(UsageError, match="backbone"):
         build_network(config, "linear", 3)
-    monkeypatch.setattr("florilege.training.network.MOST_BYTES", 2**20)
+    monkeypatch.setattr("florilege.training.network._MOST_BYTES", 2**20)
     with pytest.raises(UsageError, match=r"tiny has 0\.0 GiB of weights.*choose a smaller back"):
         train_run(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()

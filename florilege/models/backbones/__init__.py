@@ -4,13 +4,14 @@ The blocks of a backbone, first to last, are the unit of layer-wise rates and pa
 timm's networks declare their layer groups; other networks are divided by their containers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from functools import partial
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any, Final
 
+import torch
 from torch import Tensor, nn
 
 from florilege.models.backbones.known_networks import BATCH_NORMS
@@ -182,6 +183,31 @@ class Network(nn.Module):
         for name in self._fixed:
             self.backbone.get_submodule(name).eval()
         return self
+
+
+class PictureNetwork(nn.Module):
+    """A network preceded by normalisation: uint8 NHWC pictures in, float32 logits out.
+
+    ``mean`` and ``std`` have one value per channel (red, green, blue), for pixels from 0 to 1.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, network: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("mean", torch.tensor(list(mean)) * 255.0)
+        self.register_buffer("std", torch.tensor(list(std)) * 255.0)
+
+    def forward(self, image: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """Logits of ``image``, uint8 of shape ``(batch, height, width, 3)``."""
+        outputs: Tensor | tuple[Tensor, Tensor] = self.network(self.normalise(image))
+        return outputs
+
+    def normalise(self, image: Tensor) -> Tensor:
+        """Float ``(batch, 3, height, width)``; channels-last in memory, like the input."""
+        return ((image.float() - self.mean) / self.std).permute(0, 3, 1, 2)
 
 
 def build(

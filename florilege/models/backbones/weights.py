@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
-from florilege.errors import BundleError, first
+from florilege.errors import BundleError, first, os_error_as
 from florilege.models.backbones.known_networks import PRETRAINED as PRETRAINED
 from florilege.models.backbones.known_networks import architecture
 from florilege.models.classes import ClassTable
@@ -162,11 +162,10 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     ``model``. Raises `BundleError` if the file is missing, damaged, or holds no tensors.
     """
     try:
-        if path.suffix == ".safetensors":
-            return dict(load_safetensors(path.read_bytes()))
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise BundleError(f"cannot read weights from {path}: {error.strerror}") from error
+        with os_error_as(BundleError, f"cannot read weights from {path}"):
+            if path.suffix == ".safetensors":
+                return dict(load_safetensors(path.read_bytes()))
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
         raise BundleError(  # torch's own message advises loading it unsafely
             f"{path} is not a weights file, is damaged, or holds more than tensors and plain values"

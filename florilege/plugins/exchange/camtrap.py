@@ -19,14 +19,14 @@ from florilege.errors import first, own_version
 from florilege.models.images.sniff import ImageError, sniff
 from florilege.plugins.exchange.deployments import COLUMNS, Deployments, absolute, time_of
 from florilege.plugins.exchange.exchange import (
+    Line,
+    Row,
     candidates,
     identified_by,
     read_capture,
     remarks,
     taxon_terms,
 )
-from florilege.server.predict.formats import Row
-from florilege.server.predict.prediction import Line
 from florilege.tables import spreadsheet_cell
 from florilege.terminal import warn
 

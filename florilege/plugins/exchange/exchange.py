@@ -17,8 +17,9 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from florilege.errors import first
 from florilege.models.regions import is_null_island
-from florilege.server.predict.formats import Row, write_csv
-from florilege.server.predict.prediction import Line
+from florilege.server.predict.formats import Row as Row
+from florilege.server.predict.formats import write_csv
+from florilege.server.predict.prediction import Line as Line
 from florilege.terminal import warn
 
 _TERMS: Final = (

@@ -15,7 +15,7 @@ import torch
 from florilege.calibration.calibrate import calibrate_bundle, evaluate_bundle
 from florilege.calibration.settings import DEFAULT_KS
 from florilege.cores import cores, share_cores
-from florilege.errors import FlorilegeError, UsageError
+from florilege.errors import FlorilegeError, UsageError, os_error_as
 from florilege.files import new_folder_lock
 from florilege.models.runtime import import_runtime
 from florilege.plugins.papers.sweep_record import (
@@ -210,10 +210,8 @@ def _test(record: Record, folder: Path) -> None:
     if unmeasured or (runs and not (folder / PICTURE).exists()):
         seeds = f"{len(runs)} seeds" if len(runs) > 1 else "1 seed"
         title = f"{record.recipe}: {words_of(runs[0].changes)}, {seeds}"
-        try:
+        with os_error_as(FlorilegeError, f"cannot write {folder / PICTURE}"):
             _accuracy_over_k(record.tested(), title).savefig(folder / PICTURE, dpi=150)
-        except OSError as error:
-            raise FlorilegeError(f"cannot write {folder / PICTURE}: {error.strerror}") from error
 
 
 def _accuracy_over_k(

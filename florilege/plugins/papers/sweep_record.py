@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from florilege.calibration.intervals import student_half
-from florilege.errors import BundleError, SomeInputsFailed, UsageError
+from florilege.errors import BundleError, SomeInputsFailed, UsageError, os_error_as
 from florilege.files import write_atomic
 from florilege.training.config import MAY_CHANGE, Metric, TrainConfig
 
@@ -177,10 +177,8 @@ class Record(BaseModel):
     def write(self, folder: Path) -> None:
         """Write ``results.json``; a ``BundleError`` if it cannot be written."""
         content = json.dumps(self.to_plain(), indent=1) + "\n"
-        try:
+        with os_error_as(BundleError, f"cannot write {folder / FILE}"):
             write_atomic(folder / FILE, content.encode())
-        except OSError as error:
-            raise BundleError(f"cannot write {folder / FILE}: {error.strerror}") from error
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:

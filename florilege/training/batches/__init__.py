@@ -26,8 +26,6 @@ from florilege.training.batches.run_photos import (
     PictureDataset,
     RunPhotos,
     loader_of,
-    read_all,
-    short_side,
     unreadable,
 )
 from florilege.training.config import TrainConfig
@@ -165,7 +163,7 @@ class Sources:
         free_bytes = config.cache_mb * 2**20 - len(val) * 3 * preprocess.image_size**2
         if free_bytes >= 0:
             validation = _keep_all(validation, workers=readers)
-        median_side = short_side(train) or side
+        median_side = train.short_side() or side
         shrunk_side = max(side, median_side // max(1, median_side // side))  # by a whole factor
         if (
             free_bytes >= len(train) * 4 * shrunk_side**2
@@ -212,7 +210,7 @@ def _keep_all(pictures: PictureDataset, *, workers: int) -> PictureDataset:
     An array takes three bytes per pixel, a Pillow image four.
     """
     reader = replace(pictures, decoder=lambda data: np.asarray(pictures.decoder(data)))
-    return replace(pictures, in_memory=read_all(reader, "reading", workers))
+    return replace(pictures, in_memory=reader.read_all("reading", workers))
 
 
 class _BatchKey(NamedTuple):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median_high
 from typing import Any, Final
 
 import numpy as np
@@ -23,10 +22,10 @@ from torch.utils.data import Dataset as TorchDataset
 
 from florilege.data.copies import WORDS, fingerprint, look_at
 from florilege.data.records import Dataset, Split
-from florilege.errors import DataError, UsageError, count_of
+from florilege.errors import DataError, UsageError, count_of, os_error_as
 from florilege.files import atomic_writer
 from florilege.models.backbones import PRETRAINED, Weights
-from florilege.models.images import DECODER_VERSION, ImageError, read_header
+from florilege.models.images import DECODER_VERSION, ImageError
 from florilege.models.photo_hashes import PhotoHashes, photo_hash
 from florilege.terminal import progress
 from florilege.training.config import TrainConfig
@@ -150,23 +149,10 @@ class RunPhotos:
 Picture = NDArray[np.uint8]
 CHUNK: Final = 64
 _SHOWN: Final = 10
-_LOOKED_AT: Final = 9
 TAG: Final = "CACHEDIR.TAG"
 _SIGNATURE: Final = "Signature: 8a477f597d28d172789f06886806bc55"  # bford.info/cachedir
 _TEXT: Final = f"{_SIGNATURE}\n# Pictures of `florilege train`; remove the folder at any time.\n"
 _FREE_SHARE: Final = 0.1  # of a disk that stays free
-
-
-def short_side(split: Split) -> int | None:
-    """The median short side, in pixels, of a few pictures; None if none can be read."""
-    sides = []
-    for row in range(0, len(split), -(-len(split) // _LOOKED_AT)):
-        try:
-            header = read_header(split.read(row))
-        except (ImageError, OSError):  # reported when all pictures are read
-            continue
-        sides.append(min(header.width, header.height))
-    return median_high(sides) if sides else None
 
 
 class PictureCache:
@@ -183,14 +169,12 @@ class PictureCache:
     def __init__(self, folder: Path, side: int) -> None:
         self._root = folder
         self._folder = folder / f"{side}px-decoder-{DECODER_VERSION}-pillow-{PIL.__version__}"
-        advice = "give picture_cache a folder of its own"
-        try:
+        advice = "; give picture_cache a folder of its own"
+        with os_error_as(UsageError, str(folder), advice):
             if folder.is_dir() and any(folder.iterdir()) and not (folder / TAG).is_file():
-                raise UsageError(f"{folder} holds files other than decoded pictures; {advice}")
+                raise UsageError(f"{folder} holds files other than decoded pictures{advice}")
             self._folder.mkdir(parents=True, exist_ok=True)
             (folder / TAG).write_text(_TEXT)
-        except OSError as error:
-            raise UsageError(f"{folder}: {error.strerror or error}; {advice}") from error
 
     @property
     def has_room(self) -> bool:
@@ -259,6 +243,19 @@ class PictureDataset(TorchDataset[Any]):
             self.fingerprints[row] = fingerprint(look_at(Image.fromarray(np.asarray(picture))))
         return picture
 
+    def read_all(self, activity: str, workers: int) -> list[Any]:
+        """The result of the decoder for each file; a ``DataError`` names unreadable ones."""
+        items, problems = list[Any](), list[str]()
+        chunks = loader_of(self, chunk=CHUNK, workers=workers if len(self) > 4 * CHUNK else 0)
+        with progress(len(self), f"{activity} {self.split.name}") as advance:
+            for chunk in chunks:
+                items += [item for item in chunk if not isinstance(item, str)]
+                problems += [item for item in chunk if isinstance(item, str)]
+                advance(len(chunk))
+        if problems:
+            raise unreadable(problems, self.split.name)
+        return items
+
 
 class UnreadablePictures(DataError):
     """Some pictures of one split cannot be read; others may be damaged as well."""
@@ -276,26 +273,11 @@ def unreadable(problems: Sequence[str], split: str) -> UnreadablePictures:
 
 def _hash_photos(split: Split, *, workers: int) -> list[tuple[bytes, bytes]]:
     """`photo_hash` and `fingerprint` of every picture of a split; errors as in `read_all`."""
-    return read_all(PictureDataset(split, _identified), "identifying", workers)
+    return PictureDataset(split, _identified).read_all("identifying", workers)
 
 
 def _identified(content: bytes) -> tuple[bytes, bytes]:
     return photo_hash(content), fingerprint(look_at(content)).tobytes()
-
-
-def read_all(pictures: PictureDataset, activity: str, workers: int) -> list[Any]:
-    """The result of the decoder for each file; a ``DataError`` names those that are unreadable."""
-    items: list[Any] = []
-    problems: list[str] = []
-    chunks = loader_of(pictures, chunk=CHUNK, workers=workers if len(pictures) > 4 * CHUNK else 0)
-    with progress(len(pictures), f"{activity} {pictures.split.name}") as advance:
-        for chunk in chunks:
-            items += [item for item in chunk if not isinstance(item, str)]
-            problems += [item for item in chunk if isinstance(item, str)]
-            advance(len(chunk))
-    if problems:
-        raise unreadable(problems, pictures.split.name)
-    return items
 
 
 def loader_of(

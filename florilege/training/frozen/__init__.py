@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from florilege.cores import cores, in_order
 from florilege.data.copies import WORDS, fingerprint, look_at
 from florilege.data.records import Split
-from florilege.errors import BundleError, count_of
+from florilege.errors import BundleError, count_of, os_error_as
 from florilege.files import new_folder_lock
-from florilege.models.backbones import Network
-from florilege.models.export import PictureNetwork, export_onnx
+from florilege.models.backbones import Network, PictureNetwork
+from florilege.models.export import export_onnx
 from florilege.models.heads import CosineHead, exact_float32
 from florilege.models.images import DECODER_VERSION, Preprocess, load
 from florilege.models.output_store import OutputStore, photo_id
@@ -35,7 +35,6 @@ from florilege.training.batches.run_photos import (
     Fingerprints,
     PictureDataset,
     loader_of,
-    read_all,
     unreadable,
 )
 from florilege.training.config import TrainConfig
@@ -74,7 +73,7 @@ class _FrozenBackbone:
             UsageError: Another process uses the folder, or it cannot be created.
         """
         photos = PictureDataset(split, lambda content: (photo_id(content), photo_hash(content)))
-        pairs = read_all(photos, "reading", workers=0)
+        pairs = photos.read_all("reading", workers=0)
         ids, hashes = ([pair[part] for pair in pairs] for part in (0, 1))
         widths = {FEATURES: next(self.network.head.parameters()).shape[1]}
         store = OutputStore(self.folder, widths)
@@ -129,13 +128,12 @@ class _FrozenBackbone:
     ) -> None:
         if not ids:
             return
-        try:
+        remedy = (
+            f". Those of {len(store)} photos are stored: make room, or name another folder with "
+            "--features"
+        )
+        with os_error_as(BundleError, f"cannot store features in {self.folder}", remedy):
             store.add(ids, {FEATURES: np.array(features)})
-        except OSError as error:
-            raise BundleError(
-                f"cannot store features in {self.folder}: {error.strerror or error}. Those of "
-                f"{len(store)} photos are stored: make room, or name another folder with --features"
-            ) from error
 
     @cached_property
     def _graph(self) -> Any:

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from florilege.cores import cores
 from florilege.errors import UsageError
-from florilege.models.backbones import Network
-from florilege.models.export import PictureNetwork
+from florilege.models.backbones import Network, PictureNetwork
 from florilege.models.heads import by_head, exact_float32
 from florilege.terminal import Advance, is_step, progress
 from florilege.training.batches import Batch, BatchLoader, Sources

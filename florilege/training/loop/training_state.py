@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save as save_safetensors
 from torch import Tensor, nn
 
-from florilege.errors import BundleError
+from florilege.errors import BundleError, os_error_as
 from florilege.models.backbones import Network, load_into
 from florilege.training.batches.run_photos import RunPhotos
 from florilege.training.config import OptimiserConfig, ScheduleConfig, TrainConfig
@@ -273,9 +273,8 @@ def _uses_gpu() -> bool:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise BundleError(f"cannot read {path}: {error.strerror}") from error
+        with os_error_as(BundleError, f"cannot read {path}"):
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
         raise BundleError(  # torch's own message advises loading it unsafely
             f"{path} is damaged or not a checkpoint: delete it to start this run again"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from florilege.data.records import Split
+from florilege.data.records import _LOOKED_AT, Split
 from florilege.errors import DataError, UsageError
 from florilege.training.batches import (
     Batch,
@@ -20,12 +20,10 @@ from florilege.training.batches import (
 )
 from florilege.training.batches.augmentation import DRAWS, augment
 from florilege.training.batches.run_photos import (
-    _LOOKED_AT,
     _SHOWN,
     TAG,
     PictureCache,
     PictureDataset,
-    short_side,
     unreadable,
 )
 from florilege.training.config import AugmentConfig, TrainConfig
@@ -116,12 +114,12 @@ def test_a_small_training_picture_is_untouched_and_a_long_one_is_cut_in_the_midd
 
 def test_the_short_side_is_the_median_of_a_few_pictures() -> None:
     content = {row: _png(30 + row, 20 + row) for row in range(100)}
-    assert short_side(_split(content, 100)) == 20 + 48  # of rows 0, 12, ... 96
+    assert _split(content, 100).short_side() == 20 + 48  # of rows 0, 12, ... 96
     for rows in (_LOOKED_AT, _LOOKED_AT + 1):  # all, and every other one
         record = sorted(20 + row for row in range(0, rows, 1 if rows <= _LOOKED_AT else 2))
-        assert short_side(_split(content, rows)) == np.median(record)
-    assert short_side(_split({0: _png(9, 30), 1: b"no picture"}, 3)) == 9
-    assert short_side(_split({}, 3)) is None
+        assert _split(content, rows).short_side() == np.median(record)
+    assert _split({0: _png(9, 30), 1: b"no picture"}, 3).short_side() == 9
+    assert _split({}, 3).short_side() is None
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from safetensors.torch import load_file
 
 from florilege.data.sources import open_dataset
 from florilege.errors import BundleError, DataError, UsageError
-from florilege.models.backbones import Network, build, read_weights
-from florilege.models.export import PictureNetwork
+from florilege.models.backbones import Network, PictureNetwork, build, read_weights
 from florilege.models.images import Preprocess, load
 from florilege.models.output_store import OutputStore
 from florilege.models.runtime import Runtime

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from florilege.errors import DataError, UsageError
-from florilege.models.export import PictureNetwork
+from florilege.models.backbones import PictureNetwork
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
 from florilege.training.batches import Batch, BatchLoader, Sources
 from florilege.training.batches.run_photos import _numbers_of

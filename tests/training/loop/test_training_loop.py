@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from florilege.errors import UsageError
-from florilege.models.backbones import Network
-from florilege.models.export import PictureNetwork
+from florilege.models.backbones import Network, PictureNetwork
 from florilege.training.batches import Batch, BatchLoader
 from florilege.training.batches.augmentation import mixed
 from florilege.training.config import TrainConfig
