@@ -131,7 +131,7 @@ def timed(config: TrainConfig, run: Path, steps: int) -> Timing:
                     self.train_epoch(loader, each_epoch, _advance)
                     self.position.batch = 0  # again, as if it were the same epoch
             self.read_sums()
-            with events(self.folder, 0) as record:
+            with events(self.folder.events, 0) as record:
                 self.end_epoch(self.validate(loader), each_epoch, record)
 
         def train_step(self, group: Sequence[Batch], each_epoch: int) -> Tensor:

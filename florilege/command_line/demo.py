@@ -34,7 +34,6 @@ from florilege.data.manifests import draw_splits
 from florilege.data.options import parse_flora_options
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError, FlorilegeError, UsageError
-from florilege.files import write_atomic
 from florilege.tables import write_table
 from florilege.terminal import STEP, conclude, new_table, print_result, print_table, progress, say
 
@@ -216,7 +215,7 @@ def _demo_answers(address: str, server: subprocess.Popen[bytes], data: str, phot
         truth = dataset.classes[int(split.labels[row])]
         suffix = Path(split.names[row]).suffix or ".png"
         name = truth.scientific_name.replace(" ", "-")
-        write_atomic(photos / f"{number:02}-{name}{suffix}", picture)
+        (photos / f"{number:02}-{name}{suffix}").write_bytes(picture)
         request = urllib.request.Request(f"{address}/v1/identify", data=picture)
         with urllib.request.urlopen(request, timeout=30) as response:
             results = json.load(response)["results"]

@@ -132,6 +132,11 @@ class ClassTable(Sequence[ClassInfo]):
             text: text if text in self.index_of else id_ for text, id_ in ids if id_ is not None
         }
 
+    def with_counts(self, counts: Sequence[int]) -> "ClassTable":
+        """The same classes with other numbers of training images."""
+        pairs = zip(self.items, counts, strict=True)
+        return ClassTable(tuple(replace(item, training_count=count) for item, count in pairs))
+
     @property
     def counts(self) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
         """Training images per class, shape ``(classes,)``, or None if any is unknown."""

@@ -25,8 +25,7 @@ from florilege.errors import BundleError
 from florilege.models.backbones import Network, PictureNetwork
 from florilege.models.heads import exact_float32, output_names
 from florilege.models.images import Preprocess
-from florilege.models.runtime import without_origins
-from florilege.models.session import FEATURES
+from florilege.models.runtime import FEATURES, without_origins
 
 _OPSET: Final = 20
 _PARITY_BATCHES: Final = (1, 2, 5)

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from florilege.files import open_stored
 
 PHOTOS: Final = "photos.npz"  # in a run folder and in a bundle
-_HASH_BYTES: Final = 8
+HASH_BYTES: Final = 8
 
 
 def photo_hash(content: bytes) -> bytes:
     """The first eight bytes of the SHA-256 of a photo."""
-    return hashlib.sha256(content).digest()[:_HASH_BYTES]
+    return hashlib.sha256(content).digest()[:HASH_BYTES]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,5 +101,5 @@ def _check_hashes(hashes: NDArray[Any] | None, dimensions: int) -> None:
 
 
 def _numbers(photos: Iterable[bytes], *, unique: bool = True) -> NDArray[np.uint64]:
-    hashes = np.frombuffer(b"".join(photo[:_HASH_BYTES] for photo in photos), dtype="<u8")
+    hashes = np.frombuffer(b"".join(photo[:HASH_BYTES] for photo in photos), dtype="<u8")
     return np.unique(hashes) if unique else hashes

@@ -21,19 +21,19 @@ from florilege.models.runtime import (
     CPU,
     CUDA,
     DEVICES,
+    INPUT,
     OPENVINO,
     Runtime,
     import_runtime,
     open_graph,
     open_in_openvino,
 )
+from florilege.models.runtime import FEATURES as FEATURES
 
-INPUT: Final = "image"
 BATCH: Final = 32  # pictures, of a GPU
 _CHECKED: Final = 4  # pictures of the first batch that are also run one by one
 _LAST_DIGITS: Final = 1e-5  # of the largest logit
 _NO_MEMORY: Final = re.compile("out of memory|ALLOC_FAILED|Failed to allocate memory|bad alloc")
-FEATURES: Final = "features"  # input of the last layer, (batch, dimensions); may be absent
 
 Floats = npt.NDArray[np.float32]
 

@@ -5,9 +5,11 @@ recipe, the picture size of the data if known, the preprocessing of the network,
 of ``florilege.training.config``.
 """
 
+import csv
+import io
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -283,6 +285,15 @@ class RunFolder:
         if thumbnails is not None:
             write(self.thumbnails, thumbnails)
         write(self.config, to_yaml(config).encode())
+
+    def write_metrics(self, history: Sequence[Mapping[str, float | str]]) -> None:
+        """Write a row for each epoch: the whole file, so that it is never half written."""
+        text = io.StringIO()
+        names = dict.fromkeys(name for row in history for name in row)
+        table = csv.DictWriter(text, fieldnames=list(names), lineterminator="\n")
+        table.writeheader()
+        table.writerows(history)
+        write(self.metrics, text.getvalue().encode())
 
     def read_provenance(self) -> Provenance | None:
         """The weights the run started from; None if random or not recorded by an older version."""

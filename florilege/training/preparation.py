@@ -15,7 +15,6 @@ from florilege.data.records import Dataset, Split
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError, count_of, own_version
 from florilege.models.backbones import architecture
-from florilege.models.classes import ClassTable
 from florilege.models.reference_pictures import pack_thumbnails, read_thumbnails
 from florilege.tables import csv_bytes
 from florilege.training.batches import Features
@@ -180,10 +179,8 @@ def without_damaged(dataset: Dataset) -> tuple[Dataset, list[str]]:
         return dataset, []
     splits = {name: split.without(damaged[name]) for name, split in dataset.splits.items()}
     counts = np.bincount(splits["train"].labels, minlength=len(dataset.classes)).tolist()
-    recounted = zip(dataset.classes, counts, strict=True)
-    classes = ClassTable(tuple(replace(item, training_count=count) for item, count in recounted))
     lines = [f"skipped because they cannot be read: {_counts(damaged)}", *_names(damaged)]
-    return replace(dataset, splits=splits, classes=classes), lines
+    return replace(dataset, splits=splits, classes=dataset.classes.with_counts(counts)), lines
 
 
 def all_named(source: str) -> DataError | None:

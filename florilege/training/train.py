@@ -242,7 +242,7 @@ class _TrainingProcess:
         recorded, *_ = self.ranks.all(self.folder.photos.is_file())  # as the first process sees it
         photos = RunPhotos.of(self.dataset, self.config, self.weights, recorded=recorded)
         for name, features in zip(photos.hashes, self.features or (), strict=False):
-            photos.note(name, features.hashes, features.fingerprints)
+            photos.note(name, features.ids, features.fingerprints)
         return photos
 
     def frozen_features(self) -> tuple[Features, Features] | None:

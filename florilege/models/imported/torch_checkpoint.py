@@ -24,8 +24,7 @@ from florilege.models.images import Preprocess
 from florilege.models.imported import ImportedModel, comparison_pictures
 from florilege.models.imported.signature import Description, InputFormat
 from florilege.models.imported.wrapper import TOLERANCE, Numbers, OutputComparison, Pictures
-from florilege.models.runtime import open_graph
-from florilege.models.session import INPUT
+from florilege.models.runtime import INPUT, open_graph
 
 _FIXED_KEYS = ("layout", "type", "channels", "output", "kind")  # the same for all these networks
 

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from florilege.errors import BundleError
 from florilege.models.imported.graph import Graph, subgraphs, tensors_read
 from florilege.models.imported.signature import InputFormat, OutputChoice
-from florilege.models.session import FEATURES, INPUT
+from florilege.models.runtime import FEATURES, INPUT
 
 LOGITS: Final = "logits"
 _ADDED: Final = "florilege/"  # prefix of added nodes and tensors

@@ -43,7 +43,7 @@ class Features:
     split: Split
     values: NDArray[np.float32]  # (stored photos, dimensions), memory-mapped
     rows: NDArray[np.int64]  # the row of ``values`` of each picture, (len(split),)
-    hashes: Sequence[bytes] | None = None  # `photo_hash` of each picture
+    ids: Sequence[bytes] | None = None  # `photo_id` of each picture
     fingerprints: NDArray[np.uint64] | None = None  # of training photos, (len(split), words)
 
     def __len__(self) -> int:

@@ -26,7 +26,7 @@ from florilege.errors import DataError, UsageError, count_of, os_error_as
 from florilege.files import atomic_writer
 from florilege.models.backbones import PRETRAINED, Weights
 from florilege.models.images import DECODER_VERSION, ImageError
-from florilege.models.photo_hashes import PhotoHashes, photo_hash
+from florilege.models.photo_hashes import HASH_BYTES, PhotoHashes, photo_hash
 from florilege.terminal import progress
 from florilege.training.config import TrainConfig
 from florilege.training.machines import Ranks
@@ -91,11 +91,14 @@ class RunPhotos:
                 np.maximum(ours[name], hashes, out=ours[name])
 
     def note(
-        self, name: str, hashes: Sequence[bytes] | None, fingerprints: Fingerprints | None
+        self, name: str, ids: Sequence[bytes] | None, fingerprints: Fingerprints | None
     ) -> None:
-        """Take note of the photos of a split that have been read to compute their features."""
-        if hashes is not None:
-            self.hashes[name][:] = _numbers_of(hashes)
+        """Take note of the photos of a split that have been read to compute their features.
+
+        They are known by the results of `photo_id`, which begin with those of `photo_hash`.
+        """
+        if ids is not None:
+            self.hashes[name][:] = _numbers_of([photo[:HASH_BYTES] for photo in ids])
         if fingerprints is not None:
             self.fingerprints[:] = fingerprints
 

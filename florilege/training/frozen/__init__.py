@@ -26,9 +26,14 @@ from florilege.models.export import export_onnx
 from florilege.models.heads import CosineHead, exact_float32
 from florilege.models.images import DECODER_VERSION, Preprocess, load
 from florilege.models.output_store import OutputStore, photo_id
-from florilege.models.photo_hashes import photo_hash
-from florilege.models.runtime import OPENVINO, Runtime, open_graph, open_in_openvino
-from florilege.models.session import FEATURES, INPUT
+from florilege.models.runtime import (
+    FEATURES,
+    INPUT,
+    OPENVINO,
+    Runtime,
+    open_graph,
+    open_in_openvino,
+)
 from florilege.terminal import progress
 from florilege.training.batches import Features, PictureBatches
 from florilege.training.batches.run_photos import (
@@ -72,9 +77,7 @@ class _FrozenBackbone:
             BundleError: Features cannot be written, or the exported graph differs from torch.
             UsageError: Another process uses the folder, or it cannot be created.
         """
-        photos = PictureDataset(split, lambda content: (photo_id(content), photo_hash(content)))
-        pairs = photos.read_all("reading", workers=0)
-        ids, hashes = ([pair[part] for pair in pairs] for part in (0, 1))
+        ids = PictureDataset(split, photo_id).read_all("reading", workers=0)
         widths = {FEATURES: next(self.network.head.parameters()).shape[1]}
         store = OutputStore(self.folder, widths)
         if store.missing(ids):
@@ -83,7 +86,7 @@ class _FrozenBackbone:
                 store = OutputStore(self.folder, widths)  # others may have added some
                 self._add(store, split, ids)
         fingerprints = self._fingerprints(split, ids) if split.name == "train" else None
-        return Features(split, store.values(FEATURES), store.rows_of(ids), hashes, fingerprints)
+        return Features(split, store.values(FEATURES), store.rows_of(ids), ids, fingerprints)
 
     def _fingerprints(self, split: Split, ids: list[bytes]) -> Fingerprints:
         """What the photos show, stored beside the features of all networks.

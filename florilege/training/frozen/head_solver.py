@@ -41,7 +41,6 @@ from florilege.training.loop.evaluation import (
     epoch_line,
     epoch_row,
     events,
-    write_metrics,
 )
 from florilege.training.network import Objective
 
@@ -338,7 +337,7 @@ def search(run: Run, train: Features, val: Features) -> None:
     run.clock = time.monotonic()
     decays = decays_of(run.config.optimiser)
     bar = progress(len(decays), "training the head")
-    with events(run.folder, 0) as append, bar as advance:
+    with events(run.folder.events, 0) as append, bar as advance:
         for candidate in _solutions(run.config, head, run.objective, train, val):
             candidates.append(candidate)
             run.count_time()
@@ -363,7 +362,7 @@ def search(run: Run, train: Features, val: Features) -> None:
     position.loss_sum, position.examples = 0.0, 0
     run.record_photos()  # before there are weights that could be exported
     run.trained.save_weights(run.folder.best, run.network)
-    write_metrics(run.folder, position.history)
+    run.folder.write_metrics(position.history)
     run.save()
     for line in _notes(candidates, choice, rises=rises):
         run.say(line)

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from florilege.cores import cores
 from florilege.errors import UsageError
 from florilege.models.backbones import Network, PictureNetwork
 from florilege.models.heads import by_head, exact_float32
@@ -32,7 +31,6 @@ from florilege.training.loop.evaluation import (
     epoch_row,
     events,
     merit,
-    write_metrics,
 )
 from florilege.training.loop.training_state import (
     Position,
@@ -103,7 +101,7 @@ class Run:
             self.stop = stack.enter_context(interruptible())
             record: Record | None = None
             if self.ranks.first:
-                record = stack.enter_context(events(self.folder, self.position.epoch))
+                record = stack.enter_context(events(self.folder.events, self.position.epoch))
             advance = stack.enter_context(progress(steps * config.epochs, "training"))
             advance(self.position.step)
             while self.position.epoch < config.epochs and not self.out_of_patience():
@@ -262,7 +260,7 @@ class Run:
             if record is not None:
                 if better:
                     self.trained.save_weights(self.folder.best, self.network)
-                write_metrics(self.folder, position.history)
+                self.folder.write_metrics(position.history)
                 record(row)
         self.save()
         self.say(epoch_line(row, epochs=self.config.epochs, better=better))
@@ -333,7 +331,7 @@ class Run:
             if self.ranks.first:
                 write(
                     self.folder.photos,
-                    photos.all(workers=cores() if workers is None else workers).to_bytes(),
+                    photos.all(workers=self.ranks.cores if workers is None else workers).to_bytes(),
                 )
         photos.recorded = True
 

@@ -3,13 +3,12 @@
 Every head, every score kind and several K; ``metrics.csv``, TensorBoard events and a line of text.
 """
 
-import csv
-import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +20,6 @@ from florilege.calibration.scores import SCORE_KINDS, scores
 from florilege.calibration.selection import TopScores
 from florilege.calibration.threshold import next_above
 from florilege.training.config import Metric
-from florilege.training.configuration import RunFolder, write
 from florilege.training.loop.training_state import Position
 
 _REPORTED_K: Final = (1.0, 2.0, 3.0, 5.0)
@@ -213,16 +211,6 @@ def epoch_row(position: Position, validation: Validation, **how: float) -> Row:
     return row
 
 
-def write_metrics(folder: RunFolder, history: Sequence[Row]) -> None:
-    """Write all rows to ``metrics.csv``: the whole file, so that it is never half written."""
-    text = io.StringIO()
-    names = dict.fromkeys(name for row in history for name in row)
-    table = csv.DictWriter(text, fieldnames=list(names), lineterminator="\n")
-    table.writeheader()
-    table.writerows(history)
-    write(folder.metrics, text.getvalue().encode())
-
-
 def merit(row: Mapping[str, Any]) -> tuple[float, float, float]:
     """What orders the rows of a run: the weights of the best are kept, the first of several.
 
@@ -234,12 +222,12 @@ def merit(row: Mapping[str, Any]) -> tuple[float, float, float]:
 
 
 @contextmanager
-def events(folder: RunFolder, epoch: int) -> Iterator[Callable[[Row], None]]:
-    """Open the TensorBoard events; yields a function that appends an epoch.
+def events(folder: Path, epoch: int) -> Iterator[Callable[[Row], None]]:
+    """Open the TensorBoard events in a folder; yields a function that appends an epoch.
 
     Events of epochs after ``epoch``, from before a resume, are discarded.
     """
-    with SummaryWriter(str(folder.events), purge_step=epoch + 1) as writer:
+    with SummaryWriter(str(folder), purge_step=epoch + 1) as writer:
 
         def append(row: Row) -> None:
             for name, value in row.items():

@@ -7,7 +7,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from florilege.errors import BundleError
 from florilege.training.configuration import RunFolder
-from florilege.training.loop.evaluation import epoch_line, events, write_metrics
+from florilege.training.loop.evaluation import epoch_line, events
 from florilege.training.run_export import _best_row
 from tests.training.small import metrics_row
 
@@ -24,13 +24,13 @@ def test_a_row_names_each_figure() -> None:
 
 def test_metrics_are_read_back_exactly_and_the_best_epoch_found(tmp_path: Path) -> None:
     rows = [metrics_row(1, 0.7), metrics_row(2, 0.1 + 0.7), metrics_row(3, 0.1 + 0.7)]
-    write_metrics(RunFolder(tmp_path), rows)
+    RunFolder(tmp_path).write_metrics(rows)
     assert _best_row(RunFolder(tmp_path)) == rows[1]  # in a tie the first, as in the loop
 
 
 def test_a_column_that_older_rows_lack_is_left_empty_there(tmp_path: Path) -> None:
     rows = [metrics_row(1, 0.7), {**metrics_row(2, 0.8), "train_set_size": 4.5}]
-    write_metrics(RunFolder(tmp_path), rows)
+    RunFolder(tmp_path).write_metrics(rows)
     assert _best_row(RunFolder(tmp_path)) == rows[1]
     lines = (tmp_path / "metrics.csv").read_text().splitlines()
     assert [line.rpartition(",")[2] for line in lines] == ["train_set_size", "", "4.5"]
@@ -49,10 +49,10 @@ def test_tensorboard_reads_the_events_and_those_of_an_epoch_again_after_a_crash_
     clock = itertools.count(1_000_000_000)  # the names of the files count seconds
     writer = "tensorboard.summary.writer.event_file_writer.time"
     monkeypatch.setattr(writer, SimpleNamespace(time=lambda: next(clock)))
-    with events(folder, 0) as append:
+    with events(folder.events, 0) as append:
         append(metrics_row(1, 0.25))
         append(metrics_row(2, 0.5))
-    with events(folder, 1) as append:
+    with events(folder.events, 1) as append:
         append(metrics_row(2, 0.75))
     result = EventAccumulator(str(folder.events))
     result.Reload()
