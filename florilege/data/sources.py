@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from florilege.data.corrections import with_corrections
-from florilege.data.flora import list_flora
+from florilege.data.flora import Flora
 from florilege.data.flora import renderer as flora_drawing
 from florilege.data.layouts import list_manifest
 from florilege.data.layouts.folder import SUFFIXES, list_classes, list_images
@@ -109,7 +109,7 @@ def list_whole(
     """`list_source` without thinning and label noise, but with corrected labels."""
     names = None if splits is None else list(map(usual_name, splits))
     if isinstance(options, FloraOptions):
-        listing = list_flora(options)
+        listing = Flora(options.seed, options.rows).listing()
     elif not base:
         raise DataError(f"the data source is empty; --data takes {_accepted()}")
     else:

@@ -82,26 +82,25 @@ class Flora:
     def png(self, split: str, row: int) -> bytes:
         return encode_png(self.picture(split, row))
 
+    def listing(self) -> Listing:
+        """Its splits and classes; each picture is drawn when it is read."""
+        classes = flora_classes()
+        splits = {
+            name: Records(
+                class_ids=[classes.ids[label] for label in self.labels(name)],
+                names=[f"{name}/{row:06d}.png" for row in range(rows)],
+                read=partial(self.png, name),
+            )
+            for name, rows in self.rows.items()
+            if rows
+        }
+        infos = {item.id: item for item in classes}
+        return Listing(source="flora", splits=splits, class_infos=infos, order=classes.ids)
+
     def _sample(self, split: str) -> tuple[NDArray[np.int64], Observed]:
         if split not in self.rows:
             raise ValueError(f"split must be one of {', '.join(self.rows)}, got {split!r}")
         return _sample(self.seed, split, self.rows[split])
-
-
-def list_flora(options: FloraOptions) -> Listing:
-    """List a flora; each picture is drawn when it is read."""
-    flora, classes = Flora(options.seed, options.rows), flora_classes()
-    splits = {
-        name: Records(
-            class_ids=[classes.ids[label] for label in flora.labels(name)],
-            names=[f"{name}/{row:06d}.png" for row in range(rows)],
-            read=partial(flora.png, name),
-        )
-        for name, rows in flora.rows.items()
-        if rows
-    }
-    infos = {item.id: item for item in classes}
-    return Listing(source="flora", splits=splits, class_infos=infos, order=classes.ids)
 
 
 @lru_cache(maxsize=32)

@@ -25,8 +25,8 @@ from florilege.training.batches.run_photos import (
     PictureCache,
     PictureDataset,
     RunPhotos,
+    UnreadablePictures,
     loader_of,
-    unreadable,
 )
 from florilege.training.config import TrainConfig
 from florilege.training.machines import ALONE, Ranks
@@ -294,7 +294,7 @@ class BatchLoader:
         self._keys[:] = keys
         for batch in self._loader:
             if batch.problems:
-                raise unreadable(batch.problems, pictures.split.name)
+                raise UnreadablePictures.of(batch.problems, pictures.split.name)
             yield batch
 
 

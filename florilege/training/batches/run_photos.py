@@ -256,22 +256,22 @@ class PictureDataset(TorchDataset[Any]):
                 problems += [item for item in chunk if isinstance(item, str)]
                 advance(len(chunk))
         if problems:
-            raise unreadable(problems, self.split.name)
+            raise UnreadablePictures.of(problems, self.split.name)
         return items
 
 
 class UnreadablePictures(DataError):
     """Some pictures of one split cannot be read; others may be damaged as well."""
 
-
-def unreadable(problems: Sequence[str], split: str) -> UnreadablePictures:
-    """The error for pictures that cannot be read."""
-    listed = "\n  ".join(problems[:_SHOWN])
-    more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-    return UnreadablePictures(
-        f"{count_of(len(problems), 'picture')} of {split} cannot be read; repair or "
-        f"remove them (`florilege data check` lists them all):\n  {listed}{more}"
-    )
+    @classmethod
+    def of(cls, problems: Sequence[str], split: str) -> "UnreadablePictures":
+        """The error for the pictures with these problems."""
+        listed = "\n  ".join(problems[:_SHOWN])
+        more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        return cls(
+            f"{count_of(len(problems), 'picture')} of {split} cannot be read; repair or "
+            f"remove them (`florilege data check` lists them all):\n  {listed}{more}"
+        )
 
 
 def _hash_photos(split: Split, *, workers: int) -> list[tuple[bytes, bytes]]:

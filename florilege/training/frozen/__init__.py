@@ -39,8 +39,8 @@ from florilege.training.batches import Features, PictureBatches
 from florilege.training.batches.run_photos import (
     Fingerprints,
     PictureDataset,
+    UnreadablePictures,
     loader_of,
-    unreadable,
 )
 from florilege.training.config import TrainConfig
 from florilege.training.machines import Compute
@@ -119,7 +119,7 @@ class _FrozenBackbone:
                 problems += [problem for _, problem in chunk if isinstance(problem, str)]
                 advance(len(chunk))
         if problems:
-            raise unreadable(problems, split.name)
+            raise UnreadablePictures.of(problems, split.name)
         seconds = time.monotonic() - start
         self.say(
             f"features of {count_of(len(rows), 'photo')} of {split.name} computed in "

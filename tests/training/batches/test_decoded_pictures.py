@@ -24,7 +24,7 @@ from florilege.training.batches.run_photos import (
     TAG,
     PictureCache,
     PictureDataset,
-    unreadable,
+    UnreadablePictures,
 )
 from florilege.training.config import AugmentConfig, TrainConfig
 from tests.training.small import small_config, sources_of
@@ -164,7 +164,9 @@ def test_a_single_unreadable_picture_is_named_on_demand() -> None:
 
 @pytest.mark.parametrize("more", [-1, 0, 1, 3])
 def test_of_many_unreadable_pictures_some_are_shown_and_the_rest_counted(more: int) -> None:
-    lines = str(unreadable([f"p{n}" for n in range(_SHOWN + more)], "val")).splitlines()[1:]
+    lines = str(UnreadablePictures.of([f"p{n}" for n in range(_SHOWN + more)], "val")).splitlines()[
+        1:
+    ]
     result = [f"  p{n}" for n in range(_SHOWN + min(more, 0))]
     assert lines == result + ([f"  and {more} more"] if more > 0 else [])
 
