@@ -9,12 +9,12 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from rich.console import Console as RichConsole
 from rich.console import ConsoleOptions, RenderableType, RenderResult
@@ -29,9 +29,10 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from florilege.cores import Item, Result, in_order
+
 STEP: Final = "FLORILEGE_STEP"
 """Environment variable of a command that is a step of a longer one, which says what comes next."""
-_Result = TypeVar("_Result")
 Titled = tuple[str, Table]  # a table and what stands above it
 _CONTROLS: Final = dict.fromkeys(
     {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
@@ -306,15 +307,20 @@ def progress(total: int | None, description: str) -> Iterator[Advance]:
 
 
 def with_bar(
-    results: Generator[_Result, None, None], total: int, description: str
-) -> Iterator[_Result]:
-    """The results, with a bar that advances by each; nothing more is computed if one stops early.
+    work: Callable[[Item], Result],
+    items: Sequence[Item],
+    description: str,
+    *,
+    threads: int | None = None,
+) -> Iterator[Result]:
+    """`florilege.cores.in_order`, with a bar that advances by each result.
 
     Example:
-        >>> list(with_bar((number for number in range(3)), 3, "counting"))
-        [0, 1, 2]
+        >>> list(with_bar(abs, [-3, 1, -2], "counting"))
+        [3, 1, 2]
     """
-    with closing(results), progress(total, description) as advance:
+    results = in_order(work, items, threads=threads)
+    with closing(results), progress(len(items), description) as advance:
         for result in results:
             yield result
             advance()

@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from florilege.cores import in_order
 from florilege.data.copies import WORDS, Hashes, Picture, fingerprint, look_at, same_photos
 from florilege.data.options import noise_groups, parse_options, with_options
 from florilege.data.records import SPLITS, Listing, Records, sort_ids
@@ -128,8 +127,7 @@ def _noise(listing: Listing) -> dict[str, int] | None:
 def _read_pictures(listing: Listing, threads: int | None) -> Iterator[_Picture]:
     splits = listing.splits.items()
     rows = [(split, records, row) for split, records in splits for row in range(len(records.names))]
-    results = in_order(_read_picture, rows, threads=threads)
-    return with_bar(results, len(rows), "reading pictures")
+    return with_bar(_read_picture, rows, "reading pictures", threads=threads)
 
 
 def _read_picture(place: tuple[str, Records, int]) -> _Picture:

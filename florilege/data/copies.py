@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from florilege.cores import in_order
 from florilege.data.records import Split
 from florilege.files import read_regular
 from florilege.models.images import MAX_BYTES, ImageError, Preprocess, load
@@ -157,7 +156,7 @@ def count_copies(
         except (ImageError, OSError):
             return False
 
-    return sum(with_bar(in_order(copies, rows), len(rows), "comparing with training photos"))
+    return sum(with_bar(copies, rows, "comparing with training photos"))
 
 
 def _signs(grey: NDArray[np.float64], layers: NDArray[np.float64]) -> Hashes:
@@ -231,7 +230,7 @@ def joined_groups(groups: Sequence[str], paths: Sequence[Path]) -> list[str]:
 
 def _fingerprints(paths: Sequence[Path]) -> tuple[list[int], Hashes]:
     """The rows of the photos that can be read, and their fingerprints, ``(rows, WORDS)``."""
-    results = with_bar(in_order(_fingerprint_of, paths), len(paths), "looking for copies")
+    results = with_bar(_fingerprint_of, paths, "looking for copies")
     words = {row: values for row, values in enumerate(results) if values is not None}
     return list(words), np.array([*words.values()], dtype=np.uint64).reshape(-1, WORDS)
 

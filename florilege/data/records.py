@@ -17,7 +17,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.cores import in_order
 from florilege.errors import DataError, UsageError, count_of, first, suggestion
 from florilege.files import read_regular
 from florilege.models.classes import ClassInfo, ClassTable
@@ -113,8 +112,7 @@ class Split(_Pictures):
 
     def damaged(self) -> dict[int, str]:
         """Read every picture once: the rows of those that cannot be read, with name and reason."""
-        results = in_order(self._problem, range(len(self)))
-        problems = with_bar(results, len(self), f"checking {self.name}")
+        problems = with_bar(self._problem, range(len(self)), f"checking {self.name}")
         return {row: problem for row, problem in enumerate(problems) if problem is not None}
 
     def short_side(self) -> int | None:

@@ -21,7 +21,6 @@ import numpy as np
 
 from florilege.calibration.intervals import effective_rows, wilson
 from florilege.calibration.sets import Bools, Ints
-from florilege.cores import in_order
 from florilege.data.corrections import (
     COLUMNS,
     CONFIRMED,
@@ -292,8 +291,7 @@ def _class(info: ClassInfo) -> dict[str, Any]:
 
 
 def _pictures(photos: Split) -> Iterable[dict[str, str]]:
-    results = in_order(partial(_picture, photos), range(len(photos)))
-    return with_bar(results, len(photos), "thumbnails")
+    return with_bar(partial(_picture, photos), range(len(photos)), "thumbnails")
 
 
 def _picture(photos: Split, row: int) -> dict[str, str]:

@@ -157,20 +157,15 @@ def _without_warnings() -> Iterator[None]:
             gc.enable()
 
 
+@torch.no_grad()
 def _compare(pictures: _ExportedNetwork, content: bytes, *, image_size: int) -> _Parity:
     """Run the ONNX file ``content`` and torch on the same pictures, in batches of 1, 2 and 5."""
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     batches = [_hard_pictures(count, image_size) for count in _PARITY_BATCHES]
-    float32 = _torch_outputs(pictures, batches)
-    return _parity(float32, _joined([session.run(None, {"image": batch}) for batch in batches]))
-
-
-@torch.no_grad()
-def _torch_outputs(pictures: _ExportedNetwork, batches: list[np.ndarray]) -> list[np.ndarray]:
     with exact_float32():
-        return _joined(
-            [[output.numpy() for output in pictures(torch.from_numpy(b))] for b in batches]
-        )
+        outputs = [pictures(torch.from_numpy(batch)) for batch in batches]
+    float32 = _joined([[output.numpy() for output in batch] for batch in outputs])
+    return _parity(float32, _joined([session.run(None, {"image": batch}) for batch in batches]))
 
 
 def _joined(batches: list[list[np.ndarray]]) -> list[np.ndarray]:

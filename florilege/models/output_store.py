@@ -10,8 +10,7 @@ import hashlib
 import os
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -90,13 +89,15 @@ class OutputStore:
         if row is None:
             return None
         try:
-            parts = [_read_at(self._file(name), row, 4 * n) for name, n in self._widths.items()]
+            outputs = {
+                name: np.fromfile(self._file(name), "<f4", width, offset=4 * width * row)
+                for name, width in self._widths.items()
+            }
         except OSError:
             return None
-        if _checksum(parts) != self._checksums[row]:
+        if _checksum(outputs.values()) != self._checksums[row]:
             return None
-        rows = (np.frombuffer(part, dtype="<f4")[np.newaxis] for part in parts)
-        return dict(zip(self._widths, rows, strict=True))
+        return {name: values[np.newaxis] for name, values in outputs.items()}
 
     def add(self, photos: Sequence[bytes], outputs: Mapping[str, Floats]) -> None:
         """Store the outputs of new photos, each ``(photos, width)``.
@@ -108,11 +109,10 @@ class OutputStore:
             name: np.ascontiguousarray(outputs[name], dtype="<f4").reshape(len(photos), width)
             for name, width in self._widths.items()
         }
-        checksums = [
-            _checksum([values[i].tobytes() for values in rows.values()]) for i in range(len(photos))
-        ]
+        checksums = [_checksum(of_photo) for of_photo in zip(*rows.values(), strict=True)]
         self.folder.mkdir(parents=True, exist_ok=True)
-        with _locked(self._records):
+        with self._records.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # waits for another process that adds rows
             self._read_records()  # those that other processes have added
             first = len(self)
             for name, width in self._widths.items():
@@ -224,24 +224,9 @@ def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
-def _checksum(parts: Sequence[bytes]) -> int:
-    checksum = 0
-    for part in parts:
-        checksum = zlib.crc32(part, checksum)
-    return checksum
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keep other processes from adding rows while the block runs; wait for one that does."""
-    with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _read_at(path: Path, row: int, length: int) -> bytes:
-    with path.open("rb", buffering=0) as file:
-        return os.pread(file.fileno(), length, row * length)
+def _checksum(outputs: Iterable[Floats]) -> int:
+    """That of the outputs of a photo, each ``(width,)``."""
+    return zlib.crc32(b"".join(values.tobytes() for values in outputs))
 
 
 def _write_at(path: Path, start: int, content: bytes) -> None:

@@ -87,17 +87,14 @@ class PhotoHashes:
         except (ValueError, KeyError, MemoryError) as error:  # last: a shape of more than fits
             raise ValueError(f"not a list of photos: {error}") from error
         for hashes, dimensions in ((train, 1), (selection, 1), (fingerprints, 2)):
-            _check_hashes(hashes, dimensions)
+            if hashes is not None and (hashes.dtype != np.uint64 or hashes.ndim != dimensions):
+                kind = f"{hashes.dtype} of shape {hashes.shape}"
+                raise ValueError(f"hashes must be uint64, got {kind}")
         if complete.dtype != np.bool_ or complete.ndim:
             raise ValueError(f"complete must be true or false, got {complete.dtype}")
         return cls(
             train=train, selection=selection, complete=bool(complete), fingerprints=fingerprints
         )
-
-
-def _check_hashes(hashes: NDArray[Any] | None, dimensions: int) -> None:
-    if hashes is not None and (hashes.dtype != np.uint64 or hashes.ndim != dimensions):
-        raise ValueError(f"hashes must be uint64, got {hashes.dtype} of shape {hashes.shape}")
 
 
 def _numbers(photos: Iterable[bytes], *, unique: bool = True) -> NDArray[np.uint64]:

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from florilege.cores import in_order
 from florilege.errors import BundleError, DataError, first
 from florilege.files import open_stored
 from florilege.models.classes import ClassTable, Thumbnail
@@ -36,7 +35,7 @@ def _jpegs(
 ) -> Iterator[bytes | str]:
     """For each picture file an upright JPEG without metadata, or what is wrong with it."""
     read = partial(_jpeg_or_fault, side=side, quality=quality)
-    return with_bar(in_order(read, paths), len(paths), activity)
+    return with_bar(read, paths, activity)
 
 
 def _jpeg_or_fault(path: Path, *, side: int, quality: int) -> bytes | str:
