@@ -1,38 +1,26 @@
 """Write files so that a crash or a full disk leaves either the old or the new content.
 
-And read those that are packed: a zip, a gz, a folder, or one file alone, with a limit to what they
-unpack to; and those of the web pages, as a server sends them and as the offline page holds them.
+And read those of the web pages, as a server sends them and as the offline page holds them.
 """
 
 import fcntl
-import gzip
 import hashlib
-import io
 import json
 import os
-import posixpath
 import stat
 import struct
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from errno import EACCES, EAGAIN, EFBIG, EINVAL
 from importlib.resources import files
-from itertools import islice
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Final, TextIO, TypeAlias
+from typing import IO, Any, BinaryIO, Final, TextIO
 
 from florilege.errors import UsageError, os_error_as
 
 LOCK: Final = ".lock"
-
-Stream: TypeAlias = "io.BufferedReader[Any]"
-# Text packs 5 to 30 times.
-_MOST_UNPACKED: Final = 200  # times its size
-_ALWAYS_UNPACKED: Final = 100_000_000  # bytes
-_MOST_FILES: Final = 100_000
 _ZIP_FAULTS: Final = (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, struct.error)
 """What reading a damaged zip raises. `RuntimeError` is one with a password."""
 
@@ -175,29 +163,6 @@ def _locked(path: Path) -> TextIO:
         handle.close()  # another process has removed this file meanwhile: open the current one
 
 
-class _Bounded(io.RawIOBase):
-    """The bytes of a packed file; refuses one that unpacks to far more than a table would."""
-
-    def __init__(self, file: IO[bytes] | gzip.GzipFile, packed_bytes: int) -> None:
-        self._file = file
-        self._left = max(_ALWAYS_UNPACKED, _MOST_UNPACKED * packed_bytes)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(len(buffer))
-        self._left -= len(data)
-        if self._left < 0:
-            raise ValueError(f"it unpacks to more than {_MOST_UNPACKED} times its size")
-        buffer[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
 def open_stored(file: Path | BinaryIO) -> zipfile.ZipFile:
     """Open a zip whose files are stored as they are, and check all of it.
 
@@ -225,56 +190,6 @@ def _check_stored(archive: zipfile.ZipFile) -> None:
         raise zipfile.BadZipFile("its files overlap")
     if (damaged := archive.testzip()) is not None:
         raise zipfile.BadZipFile(f"{damaged} is damaged")
-
-
-@dataclass(frozen=True)
-class PackedFiles:
-    """Files by their names, whatever holds them."""
-
-    names: Sequence[str]
-    open: Callable[[str], Stream]
-    alone: bool = False  # a file that a person named, so it is the table whatever its ending
-
-
-def open_packed(path: Path, stack: ExitStack) -> PackedFiles:
-    """Open the files of ``path``, which ``stack`` closes.
-
-    Raises `OSError` for an unreadable file and ``zipfile.BadZipFile`` for a damaged zip. Opening or
-    reading a file raises `ValueError` if it has a password or unpacks to far more than its size.
-    """
-    if path.is_dir():
-        files = islice((file for file in path.rglob("*") if file.is_file()), _MOST_FILES)
-        names = _visible(file.relative_to(path).as_posix() for file in files)
-        return PackedFiles(names, lambda name: stack.enter_context((path / name).open("rb")))
-    if zipfile.is_zipfile(path):
-        archive = stack.enter_context(zipfile.ZipFile(path))
-        names = _visible(member.filename for member in archive.infolist() if not member.is_dir())
-        return PackedFiles(names, lambda name: stack.enter_context(_open_entry(archive, name)))
-    file = stack.enter_context(path.open("rb"))
-    if file.read(2) != b"\x1f\x8b":
-        file.seek(0)
-        return PackedFiles([path.name], lambda _: file, alone=True)
-    file.seek(0)
-    unpacked = stack.enter_context(gzip.GzipFile(fileobj=file))
-    bounded: Stream = io.BufferedReader(_Bounded(unpacked, path.stat().st_size))
-    return PackedFiles([path.name], lambda _: bounded, alone=True)
-
-
-def _visible(names: Iterator[str]) -> list[str]:
-    """The names without what a Mac adds."""
-    return [
-        name
-        for name in names
-        if not name.startswith("__MACOSX/") and not posixpath.basename(name).startswith(".")
-    ]
-
-
-def _open_entry(archive: zipfile.ZipFile, name: str) -> Stream:
-    try:
-        file, size = archive.open(name), archive.getinfo(name).compress_size
-    except (NotImplementedError, RuntimeError) as error:  # such as a password
-        raise ValueError(str(error)) from error
-    return io.BufferedReader(_Bounded(file, size))
 
 
 SERVICE_WORKER: Final = "sw.js"

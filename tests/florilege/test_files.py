@@ -1,9 +1,12 @@
 """A file is replaced completely or not at all; one process at a time writes to a folder."""
 
 import errno
+import io
 import os
 import subprocess
 import sys
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +16,7 @@ import pytest
 
 from florilege import files
 from florilege.errors import UsageError
-from florilege.files import LOCK, check_writable, folder_lock, write_atomic
+from florilege.files import LOCK, check_writable, folder_lock, open_stored, write_atomic
 
 
 def test_the_content_is_replaced(tmp_path: Path) -> None:
@@ -154,3 +157,21 @@ def test_a_file_that_its_holder_removes_between_opening_and_locking_is_no_lock(
     with folder_lock(tmp_path):
         assert len(opened) == 2
         assert path.exists()
+
+
+def test_files_of_a_zip_that_overlap_are_refused() -> None:
+    """Each may hold all those after it: a few megabytes would become gigabytes."""
+    inner, outer = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as archive:
+        archive.writestr("b", bytes(1_000))
+        size = archive.start_dir
+    with zipfile.ZipFile(outer, "w") as archive:
+        archive.writestr("a", inner.getvalue()[:size])
+        entry = zipfile.ZipInfo("b")
+        entry.header_offset, entry.file_size = archive.start_dir - size, 1_000
+        entry.compress_size, entry.CRC = 1_000, zlib.crc32(bytes(1_000))
+        archive.filelist.append(entry)
+    with zipfile.ZipFile(outer) as archive:
+        assert archive.read("b") == bytes(1_000)
+    with pytest.raises(ValueError, match=r"damaged zip: its files overlap"):
+        open_stored(outer)

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from xml.etree import ElementTree
 
 from florilege.errors import DataError, first
-from florilege.files import PackedFiles, Stream, open_packed
+from florilege.plugins.exchange.packed_files import PackedFiles, Stream, open_packed
 
 Record = Mapping[str, str]  # cells that are not empty, by term
 _TABLES: Final = (".csv", ".txt", ".tsv", ".tab")

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from florilege import files
 from florilege.errors import DataError
-from florilege.plugins.exchange import darwin_core
+from florilege.plugins.exchange import darwin_core, packed_files
 from florilege.plugins.exchange.darwin_core import open_records
 
 TERMS = ("scientificName", "decimalLatitude", "decimalLongitude", "eventDate", "taxonID")
@@ -403,7 +402,7 @@ def bomb(size: int) -> io.BytesIO:
 def test_an_archive_that_unpacks_to_far_more_than_text_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_ALWAYS_UNPACKED", 10_000)
+    monkeypatch.setattr(packed_files, "_ALWAYS_UNPACKED", 10_000)
     (tmp_path / "a.zip").write_bytes(bomb(2_000_000).getvalue())
     (tmp_path / "a.gz").write_bytes(gzip.compress(HEADER.encode() + b"x" * 2_000_000))
     for name in ("a.zip", "a.gz"):

@@ -1,15 +1,13 @@
-"""Files of an archive by their names; what they contain is read in `tests/data`."""
+"""Files of an archive by their names; their records are read in `test_darwin_core`."""
 
-import io
 import zipfile
-import zlib
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from florilege import files
-from florilege.files import open_packed, open_stored
+from florilege.plugins.exchange import packed_files
+from florilege.plugins.exchange.packed_files import open_packed
 
 
 def test_the_files_of_a_zip_and_a_folder_are_the_same_without_what_a_mac_adds(
@@ -35,7 +33,7 @@ def test_the_files_of_a_zip_and_a_folder_are_the_same_without_what_a_mac_adds(
 def test_a_file_that_unpacks_to_too_much_stops_where_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_ALWAYS_UNPACKED", 1_000)
+    monkeypatch.setattr(packed_files, "_ALWAYS_UNPACKED", 1_000)
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.txt", b"\0" * 5_000_000)
     with ExitStack() as stack:
@@ -43,21 +41,3 @@ def test_a_file_that_unpacks_to_too_much_stops_where_it_does(
         assert len(stream.read(1_000)) == 1_000
         with pytest.raises(ValueError, match="200 times its size"):
             stream.read()
-
-
-def test_files_of_a_zip_that_overlap_are_refused() -> None:
-    """Each may hold all those after it: a few megabytes would become gigabytes."""
-    inner, outer = io.BytesIO(), io.BytesIO()
-    with zipfile.ZipFile(inner, "w") as archive:
-        archive.writestr("b", bytes(1_000))
-        size = archive.start_dir
-    with zipfile.ZipFile(outer, "w") as archive:
-        archive.writestr("a", inner.getvalue()[:size])
-        entry = zipfile.ZipInfo("b")
-        entry.header_offset, entry.file_size = archive.start_dir - size, 1_000
-        entry.compress_size, entry.CRC = 1_000, zlib.crc32(bytes(1_000))
-        archive.filelist.append(entry)
-    with zipfile.ZipFile(outer) as archive:
-        assert archive.read("b") == bytes(1_000)
-    with pytest.raises(ValueError, match=r"damaged zip: its files overlap"):
-        open_stored(outer)
