@@ -58,8 +58,8 @@ class OptimiserConfig(SettingsGroup):
     """`sgd`: Nesterov's form of the momentum; needs `momentum` > 0."""
     weight_decay: float | None = Field(default=1e-4, ge=0)
     """`sgd`: L2 penalty; `adamw`: decoupled decay, relative to the learning rate, 0.05; `lbfgs`: L2
-    penalty on standardised features, null lets `val` choose one of 0.01, 0.03, 0.1, 0.3, 1, 3; of
-    smaller ones for more than 100 classes."""
+    penalty on standardised features, null lets `val` choose one of 0.01, 0.03, 0.1, 0.3, 1, 3, or
+    beyond while accuracy rises; of smaller ones for more than 100 classes."""
     decay_all: bool = False
     """Apply weight decay to biases, normalisation weights, class tokens, position embeddings and
     bias tables too, as the papers do."""

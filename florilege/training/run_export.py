@@ -18,7 +18,7 @@ from florilege.models.heads import output_names
 from florilege.models.photo_hashes import PHOTOS
 from florilege.training.config import Metric, TrainConfig
 from florilege.training.configuration import RunFolder, to_yaml
-from florilege.training.frozen.head_solver import decays_of
+from florilege.training.frozen.head_solver import WIDER, decays_of
 from florilege.training.loop.evaluation import merit
 from florilege.training.network import build_network, head_of
 
@@ -134,14 +134,14 @@ def _provenance(run: _RunFacts, parity: dict[str, Any]) -> dict[str, Any]:
 def _networks_compared(run: _RunFacts) -> int | None:
     """Among how many networks `val` chose, for promises to allow for; None if they are not counted.
 
-    All epochs count, also those after an early stop, or all weight decays of a head that is solved
-    for. Weights from a file may have been chosen on the same photos.
+    All epochs count, also those after an early stop, or all weight decays that might have been
+    compared for a head. Weights from a file may have been chosen on the same photos.
     """
     config = run.config
     if config.weights not in (None, PRETRAINED):
         return None
     solved_for = config.optimiser.name == "lbfgs"
-    return len(decays_of(config.optimiser)) if solved_for else config.epochs
+    return len(decays_of(config.optimiser, grid=WIDER)) if solved_for else config.epochs
 
 
 def _json(content: object) -> bytes:

@@ -87,13 +87,10 @@ def _column(history: Sequence[Row], name: str) -> list[float]:
     return [float(row.get(name, "nan")) for row in history]
 
 
-def _axis(history: Sequence[Row]) -> tuple[str, list[float]]:
-    """Name and values of what the rows differ by: the weight decay of a head that is solved for."""
-    name = "weight_decay" if "weight_decay" in history[0] else "epoch"
-    return name.replace("_", " "), _column(history, name)
-
-
 def _curves(history: Sequence[Row]) -> Iterator[html.Markup]:
+    """Over what the rows differ by: the weight decay of a head that is solved for, or the epoch."""
+    x = "weight_decay" if "weight_decay" in history[0] else "epoch"
+    history = sorted(history, key=lambda row: float(row[x]))
     column, metric = partial(_column, history), Metric.of(history[-1])
     accuracy = {
         _choice(name.removeprefix(metric.prefix)): [100 * share for share in column(name)]
@@ -103,7 +100,6 @@ def _curves(history: Sequence[Row]) -> Iterator[html.Markup]:
     losses = [name for name in history[0] if name.startswith("val_log_loss_")]
     log_loss = {_words(name.removeprefix("val_log_loss_")): column(name) for name in losses}
     taught = "The label and its pseudo-labels, mean over the pictures of each epoch."
-    x_label, x = _axis(history)
     for y_label, curves, caption in (
         (
             "sets with the right class, %",
@@ -116,7 +112,7 @@ def _curves(history: Sequence[Row]) -> Iterator[html.Markup]:
         ("classes taught per picture", {"": column("train_set_size")}, taught),
     ):
         if np.isfinite([*curves.values()]).any():
-            yield html.drawing(_drawn((x_label, y_label), x, curves), caption)
+            yield html.drawing(_drawn((x.replace("_", " "), y_label), column(x), curves), caption)
 
 
 @mpl.rc_context(STYLE)

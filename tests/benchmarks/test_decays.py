@@ -10,6 +10,7 @@ from benchmarks.sets.decays import (
     Grid,
     Labels,
     Solved,
+    cell,
     cross_validated,
     measured,
     solve,
@@ -102,6 +103,19 @@ def test_correcting_the_most_doubtful_fifth_is_between_wrong_and_clean_labels(
     assert wrong[0] <= corrected[0] <= clean[0]
     assert and_skipped[0] >= wrong[0]
     assert corrected[0] > wrong[0] or wrong[0] == clean[0]
+
+
+def test_the_loss_of_a_choice_is_that_to_one_decay_for_all_seeds() -> None:
+    key = {"data": "a", "method": "m", "noise": "0", "val_labels": "clean", "rises": "0"}
+    rows = [
+        {**key, "seed": seed, "parameter": decay, "chosen": chosen}
+        | {f"average_{k}": hits for k in (2, 3)}
+        for seed, decay, chosen, hits in (
+            *(("1", "0.3", "1", "80"), ("1", "0.1", "0", "90")),
+            *(("2", "0.3", "1", "86"), ("2", "0.1", "0", "80"), ("2", "0.03", "0", "99")),
+        )
+    ]
+    assert cell(rows, "m", "0", "clean").endswith("; 0.3; 2.0")  # not 5, and 0.03 has one seed
 
 
 def test_means_over_the_sets_are_of_the_seeds_that_all_methods_have() -> None:

@@ -77,3 +77,18 @@ def test_a_run_without_epochs_has_a_page_too() -> None:
     page = _report_html("run", small_config("flora"), [])
     assert "No epoch was trained." in page
     assert "<svg" not in page
+
+
+def paths(page: str) -> list[str]:
+    """What is drawn."""
+    return re.findall('(?s)<path d="(.*?)"', page)
+
+
+def test_curves_of_weight_decays_are_drawn_in_their_order() -> None:
+    scores = {3.0: 0.5, 1.0: 0.6, 0.3: 0.7, 10.0: 0.4}
+    solved = [{**metrics_row(1, score), "weight_decay": key} for key, score in scores.items()]
+    one, other = (
+        paths(_report_html("run", small_config("flora"), rows))
+        for rows in (solved, sorted(solved, key=lambda row: row["weight_decay"]))
+    )
+    assert one == other != []

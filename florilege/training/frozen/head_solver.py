@@ -46,6 +46,8 @@ from florilege.training.network import Objective
 
 DECAYS: Final = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 """What val compares for up to ``_MANY_CLASSES`` classes; beyond, each is smaller."""
+WIDER: Final = (30.0, 10.0, *DECAYS, 0.003, 0.001, 0.0003)
+"""The grid with what it goes on to beyond an end, for as long as accuracy rises there."""
 _MANY_CLASSES: Final = 100
 # Each of C classes has a C-th of the photos to set against the decay. Of heads of 1,000 classes and
 # ten photos each, 37 % of the sets on val were right at 0.01, over several sizes, and 43 % at
@@ -59,6 +61,8 @@ _TOLERANCE: Final = 1e-5
 # Only to compare log-losses: some losses give logits five times too large, or too small.
 _WIDE_TEMPERATURES: Final = tuple(2 ** (step / 2) for step in range(-8, 9))
 _SHIFT: Final = 30.0
+# With a whole one, wrong labels in val, whose log-loss asks for flat heads, cost twice as much.
+_LEVEL: Final = 0.5
 _JUST_ABOVE: Final = 1 + 1e-6  # a difference on a single photo equals its error, but for rounding
 _IN_MEMORY_BYTES: Final = 2**31  # of features; more are read and scaled again in every pass
 
@@ -66,7 +70,9 @@ Block = tuple[Tensor, Tensor, Tensor]
 """Scaled features ``(rows, dimensions)``, labels and rows of the split, both int64 ``(rows,)``."""
 
 
-def decays_of(optimiser: OptimiserConfig, classes: int = _MANY_CLASSES) -> tuple[float, ...]:
+def decays_of(
+    optimiser: OptimiserConfig, classes: int = _MANY_CLASSES, grid: Sequence[float] = DECAYS
+) -> tuple[float, ...]:
     """The weight decays that val compares, the largest first: the grid unless one is set.
 
     Example:
@@ -76,7 +82,7 @@ def decays_of(optimiser: OptimiserConfig, classes: int = _MANY_CLASSES) -> tuple
     if optimiser.weight_decay is not None:
         return (optimiser.weight_decay,)
     share = min(1.0, _MANY_CLASSES / classes) ** _POWER_OF_CLASSES
-    return tuple(float(f"{share * decay:.2g}") for decay in DECAYS)
+    return tuple(float(f"{share * decay:.2g}") for decay in grid)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +218,7 @@ class _HeadProblem:
 def _solutions(
     config: TrainConfig, head: HeadOnFeatures, objective: Objective, train: Features, val: Features
 ) -> Iterator[_Candidate]:
-    """The solution for each weight decay, the largest first, measured on `val`.
+    """The solution for each weight decay, measured on `val`: those of the grid, then those beyond.
 
     ``head`` is that of the last one afterwards. It is on the device that computes.
     """
@@ -222,9 +228,14 @@ def _solutions(
     with exact_float32(), torch.random.fork_rng(gpus), threads_for(head, rows):
         problem = _HeadProblem(head, objective, train, seed=config.seed)
         classes = next(head.head.parameters()).shape[0]
-        for decay in decays_of(config.optimiser, classes):
+        decays, solved = list(decays_of(config.optimiser, classes)), list[_Candidate]()
+        wider = decays_of(config.optimiser, classes, WIDER)
+        while decays:
+            decay = decays.pop(0)
             problem.solve(decay, passes=config.epochs)
-            yield _measure(problem, decay, val, metric)
+            solved.append(_measure(problem, decay, val, metric))
+            yield solved[-1]
+            decays = decays or _beyond(solved, wider, val)
 
 
 def _measure(
@@ -300,33 +311,41 @@ def _log_loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
 
 
 def _choose(candidates: Sequence[_Candidate], val: Features) -> tuple[int, bool]:
-    """The candidate to take, and whether accuracy still rises at the end of the grid.
+    """The candidate to take, and whether accuracy still rises at the end of those compared.
 
-    Of the decays whose sets are not clearly worse than the best ones, the one under which the
-    labels of `val` are most probable is taken: hits on few photos are a coarse measure.
-
-    Clearly worse is a *paired* difference of more than its standard error. Photos on which both are
-    right say nothing, so it is far smaller than that of an accuracy, which would allow too much
-    decay.
+    Of the decays whose sets are level with the best ones, the one under which the labels of `val`
+    are most probable is taken: hits on few photos are a coarse measure. Level is a *paired*
+    difference of at most half its standard error, and accuracy rises at an end by more than a
+    whole one. Photos on which both are right say nothing, so that is far smaller than the error of
+    an accuracy, which would allow too much decay.
     """
-    best = max(candidates, key=lambda item: (item.hits.mean(), -item.log_loss))
-    level = [
-        candidate for candidate in candidates if not _clearly_more(best.hits - candidate.hits, val)
-    ]
-    choice = candidates.index(min(level, key=lambda item: item.log_loss))
-    neighbour = {0: 1, len(candidates) - 1: len(candidates) - 2}.get(choice)
-    if neighbour is None or len(candidates) == 1:
-        return choice, False
-    return choice, _clearly_more(candidates[choice].hits - candidates[neighbour].hits, val)
+    rows = range(len(candidates))
+    hits, log_loss = ([getattr(item, name) for item in candidates] for name in ("hits", "log_loss"))
+    best = max(rows, key=lambda row: (hits[row].mean(), -log_loss[row]))
+    level = [row for row in rows if not _more(hits[best] - hits[row], val, _LEVEL)]
+    choice = min(level, key=lambda row: log_loss[row])
+    ordered = sorted(rows, key=lambda row: candidates[row].weight_decay)
+    neighbours = {ordered[0]: ordered[1:2], ordered[-1]: ordered[-2:-1]}.get(choice, [])
+    return choice, any(_more(hits[choice] - hits[row], val, 1.0) for row in neighbours)
 
 
-def _clearly_more(gain: Floats, val: Features) -> bool:
-    """Whether the mean of paired differences, ``(rows,)``, exceeds its standard error."""
+def _beyond(candidates: Sequence[_Candidate], wider: Sequence[float], val: Features) -> list[float]:
+    """The next decay of a wider grid where accuracy still rises at the end of this one."""
+    choice, rises = _choose(candidates, val)
+    best = candidates[choice].weight_decay
+    larger = best == max(item.weight_decay for item in candidates)
+    further = [decay for decay in wider if (decay > best if larger else decay < best)]
+    nearest = min if larger else max
+    return [nearest(further)] if rises and further else []
+
+
+def _more(gain: Floats, val: Features, errors: float) -> bool:
+    """Whether the mean of paired differences, ``(rows,)``, exceeds so many standard errors."""
     observations = observation_numbers(val.split.observations)
     if len(gain) < 2:
         return False
     error = gain.std(ddof=1) / np.sqrt(effective_rows(gain, observations))
-    return bool(gain.mean() > error * _JUST_ABOVE)
+    return bool(gain.mean() > errors * error * _JUST_ABOVE)
 
 
 def search(run: Run, train: Features, val: Features) -> None:
@@ -353,6 +372,8 @@ def search(run: Run, train: Features, val: Features) -> None:
             rows.append(row)
             append(row)
             advance()
+            if len(candidates) > len(decays):
+                run.say("accuracy still rises at this end of the grid, which goes on:")
             run.say(epoch_line(row, epochs=len(decays), better=False))
     choice, rises = _choose(candidates, val)
     best = candidates[choice]
@@ -376,7 +397,7 @@ def _notes(candidates: Sequence[_Candidate], choice: int, *, rises: bool) -> Ite
         level = "is level with the best on val, and makes its labels more probable"
         yield f"weight decay {decay:g} {'is best on val' if best else level}"
     if rises:
-        largest = choice == 0
+        largest = decay == max(item.weight_decay for item in candidates)
         which, beyond = ("larger", 10 * decay / 3) if largest else ("smaller", decay / 3)
         yield (
             f"warning: a {which} weight decay than those tried may be better still: `florilege "

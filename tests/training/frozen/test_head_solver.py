@@ -22,6 +22,8 @@ from florilege.training.configuration import RunFolder
 from florilege.training.frozen import HeadOnFeatures, head_solver
 from florilege.training.frozen.head_solver import (
     DECAYS,
+    WIDER,
+    _beyond,
     _Candidate,
     _candidate_of,
     _choose,
@@ -32,7 +34,12 @@ from florilege.training.frozen.head_solver import (
 from florilege.training.loop.evaluation import Validation, _ScoreChoice
 from florilege.training.losses.base import Loss
 from florilege.training.network import _make_objective
-from florilege.training.run_export import _best_row, export_run
+from florilege.training.run_export import (
+    _best_row,
+    _networks_compared,
+    _RunFacts,
+    export_run,
+)
 from tests.training.frozen.feature_examples import classes_of, features_of
 from tests.training.small import lines_of, rows_of, small_config, train_quietly, write_photos
 
@@ -187,6 +194,23 @@ def test_a_loss_of_a_user_that_remembers_is_solved_for() -> None:
     assert max(each.validation.score for each in candidates) > 0.9
 
 
+class Faint(Loss):
+    """A loss of a user whose scale wants far less decay than others."""
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return 1e-3 * nn.functional.cross_entropy(logits, labels)
+
+
+def test_the_grid_goes_on_for_as_long_as_accuracy_rises() -> None:
+    train, val = classes_of(300, seed=0), classes_of(200, seed=1)
+    config = _config(f"{__name__}:Faint")
+    network = Network(nn.Identity(), build_head("linear", DIMENSIONS, CLASSES), head_name="linear")
+    objective = _make_objective(config, [75] * CLASSES)
+    candidates = list(_solutions(config, HeadOnFeatures(network, train), objective, train, val))
+    assert [each.weight_decay for each in candidates] == list(WIDER[2:])
+    assert candidates[len(DECAYS) - 1].hits.mean() < candidates[-1].hits.mean() - 0.2
+
+
 def _candidate(decay: float, hits: Sequence[float], log_loss: float = 1.0) -> _Candidate:
     choice = _ScoreChoice(head="linear", score_kind="softmax")
     metric = Metric(name="average_k", k=2.0)
@@ -218,16 +242,13 @@ def test_where_all_photos_are_right_the_most_probable_labels_decide() -> None:
     assert _choose(candidates, _photos_of_val(20)) == (1, False)
 
 
-def test_a_clear_difference_decides_before_the_log_loss() -> None:
-    worse, better = [1.0] * 80 + [0.0] * 20, [1.0] * 95 + [0.0] * 5
-    candidates = [_candidate(1.0, worse, 0.1), _candidate(0.3, better, 0.9)]
-    assert _choose(candidates, _photos_of_val(100)) == (1, True)
-
-
-def test_a_difference_on_few_photos_does_not() -> None:
-    one, other = [1.0] * 90 + [0.0] * 10, [1.0] * 89 + [0.0] * 10 + [1.0]
-    candidates = [_candidate(1.0, one, 0.1), _candidate(0.3, other, 0.9)]
-    assert _choose(candidates, _photos_of_val(100))[0] == 0
+@pytest.mark.parametrize(("lost", "choice"), [(2, 1), (3, 0)])
+def test_within_half_an_error_of_the_most_hits_the_log_loss_decides(lost: int, choice: int) -> None:
+    """Four photos gained and some lost; one error would be too much where labels are wrong."""
+    best = [1.0] * 84 + [0.0] * 16
+    other = [0.0] * 4 + [1.0] * 80 + [1.0] * lost + [0.0] * (16 - lost)
+    candidates = [_candidate(1.0, other, 0.1), _candidate(0.3, best, 0.9)]
+    assert _choose(candidates, _photos_of_val(100)) == (choice, False)
 
 
 def test_a_paired_difference_is_judged_by_its_own_error() -> None:
@@ -245,7 +266,7 @@ def test_photos_of_one_plant_are_no_more_evidence_than_one() -> None:
         _candidate(0.3, [1.0] * 50 + [0.0] * 50, 0.9),
     ]
     plants = ["a"] * 46 + ["b"] * 4 + [str(row) for row in range(50)]
-    assert _choose(candidates, _photos_of_val(100, plants))[0] == 0
+    assert _choose(candidates, _photos_of_val(100, plants)) == (0, False)
 
 
 @pytest.mark.parametrize(("best", "rises"), [(0, True), (1, False), (2, True)])
@@ -258,6 +279,18 @@ def test_only_an_end_of_the_grid_that_is_clearly_better_than_its_neighbour_rises
     decays = (1.0, 0.3, 0.1)
     candidates = [_candidate(decay, each) for decay, each in zip(decays, hits, strict=True)]
     assert _choose(candidates, _photos_of_val(100)) == (best, rises)
+
+
+@pytest.mark.parametrize(("shares", "beyond"), [((9, 8, 8), 3.0), ((8, 8, 9), 0.03)])
+def test_the_nearest_decay_beyond_a_rising_end_comes_next(
+    shares: tuple[int, ...], beyond: float
+) -> None:
+    hits = [[1.0] * 10 * share + [0.0] * (100 - 10 * share) for share in shares]
+    candidates = [_candidate(*each) for each in zip((1.0, 0.3, 0.1), hits, strict=True)]
+    val = _photos_of_val(100)
+    assert _beyond(candidates, WIDER, val) == _beyond(candidates[::-1], WIDER, val) == [beyond]
+    assert _beyond(candidates, (1.0, 0.3, 0.1), val) == []  # nothing is left
+    assert _beyond(candidates[:2] if beyond < 1 else candidates[1:], WIDER, val) == []
 
 
 def test_one_photo_makes_no_end_rise() -> None:
@@ -352,6 +385,12 @@ def test_the_bundle_counts_what_val_compared(run: tuple[Path, list[str]], tmp_pa
     assert f"Weight decay {chosen:g} was chosen on `val`" in bundle.read("MODEL_CARD.md").decode()
 
 
+def test_promises_allow_for_every_decay_that_may_be_compared(photos: Path) -> None:
+    config = small_config(photos, weights="pretrained", freeze="backbone", optimiser=SOLVED)
+    classes: Any = None
+    assert _networks_compared(_RunFacts(config, classes, {}, None)) == len(WIDER)
+
+
 def test_a_decay_that_is_set_is_the_only_one(
     photos: Path, run: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
@@ -360,6 +399,18 @@ def test_a_decay_that_is_set_is_the_only_one(
     lines = lines_of(config, tmp_path / "run")
     assert not any("is best on val" in line for line in lines)
     assert [row["weight_decay"] for row in rows_of(tmp_path / "run")] == ["0.2"]
+
+
+def test_a_run_says_that_its_grid_goes_on(
+    photos: Path, run: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grids = iter([[10.0], [30.0], []])
+    monkeypatch.setattr(head_solver, "_beyond", lambda *_: next(grids))
+    lines = lines_of(_run_config(photos, run[0].parent), tmp_path / "run")
+    assert sum("accuracy still rises at this end of the grid" in line for line in lines) == 2
+    tried = [float(row["weight_decay"]) for row in rows_of(tmp_path / "run")]
+    assert tried == [*DECAYS, 10.0, 30.0]
+    assert "Chosen of 8 weight decays" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_more_classes_are_decayed_less() -> None:
