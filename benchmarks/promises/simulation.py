@@ -103,7 +103,7 @@ def lines(name: str, simulation: Simulation, photos: int, numbers: range) -> Ite
     for sentence, every in values.items():
         shown = np.array(every)[np.isfinite(every)]
         error = shown.std(ddof=1) / np.sqrt(shown.size)
-        figures = f"{shown.mean():.4f}", f"{error:.4f}"
+        figures = f"{shown.mean():.5f}", f"{error:.5f}"
         yield [name, sentence.text, str(photos), sentence.promised, *figures, str(len(numbers))]
 
 
