@@ -137,9 +137,13 @@ def with_corrections(listing: Listing, path: Path) -> Listing:
     return replace(listing, splits=splits, corrected=changed, decided=_decided(answers))
 
 
-def _decided(answers: Iterable[ReviewAnswer]) -> frozenset[str]:
-    """The photos that somebody has confirmed or corrected."""
-    return frozenset(answer.photo for answer in answers if answer.class_id is not None)
+def _decided(answers: Iterable[ReviewAnswer]) -> dict[str, int]:
+    """The photos whose label somebody has confirmed, 1, or corrected, -1."""
+    return {
+        answer.photo: -1 if answer.corrected else 1
+        for answer in answers
+        if answer.class_id is not None
+    }
 
 
 def answers_about(data: Dataset, path: Path) -> list[ReviewAnswer]:

@@ -151,7 +151,7 @@ class Dataset:
     splits: Mapping[str, Split]  # by name, in the order train, val, test
     thumbnails: Mapping[str, Path] = field(default_factory=dict)  # picture files by class id
     corrected: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of every split
-    decided: frozenset[str] = frozenset()  # photos whose label people confirmed or corrected
+    decided: Mapping[str, int] = field(default_factory=dict)  # 1: confirmed, -1: corrected
 
     def split(self, name: str) -> Split:
         """The split called ``name``; a `DataError` that lists the splits if there is none."""
@@ -159,6 +159,10 @@ class Dataset:
         if key not in self.splits:
             raise DataError(_missing_split(self.source, name, self.splits))
         return self.splits[key]
+
+    def answers(self, names: Iterable[str]) -> NDArray[np.int64]:
+        """Whether people confirmed each photo's label, 1, or corrected it, -1; 0 where neither."""
+        return np.array([self.decided.get(name, 0) for name in names], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -267,7 +271,7 @@ class Listing:
     unlisted: Sequence[str] = ()  # photos in its folders that its tables do not name
     published: str | None = None  # where to download a published data set
     corrected: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by ``labels=FILE``
-    decided: frozenset[str] = frozenset()  # photos that it confirms or corrects
+    decided: Mapping[str, int] = field(default_factory=dict)  # photos; 1: confirmed, -1: corrected
     root: Path | None = None  # the folder of the photos, if tables name them: some may be missing
 
     @property

@@ -138,11 +138,17 @@ class Review:
             return _Ranking(rows=sorted(rows, key=lambda row: -len(sets[row])), sets=sets)
         features, sets = model.features_of(pool)
         observations = observation_numbers(pool.observations)
-        doubt = label_doubt(features, pool.labels, observations=observations, seed=self.seed)
+        doubt = label_doubt(
+            features,
+            pool.labels,
+            observations=observations,
+            answers=self.dataset.answers(pool.names),
+            seed=self.seed,
+        )
         # NaN, for which no other observation has the label, comes last.
         places = np.argsort(doubt.probabilities[rows], kind="stable").tolist()
         ordered = [rows[place] for place in places]
-        return _Ranking(rows=ordered, sets=sets, wrong_rate=doubt.wrong_rate)
+        return _Ranking(rows=ordered, sets=sets, wrong_rate=doubt.wrong_now)
 
     def page(self, verdicts: Mapping[str, Verdict]) -> ReviewPage:
         """The page with the photos that no verdict decides.

@@ -93,14 +93,18 @@ def without_doubtful(
     how probable each is by heads that did not learn from the photo.
     """
     photos, observations = train.split, observation_numbers(train.split.observations)
-    doubt = label_doubt(train.values[train.rows], photos.labels, observations=observations)
-    decided = np.fromiter((name in dataset.decided for name in photos.names), dtype=bool)
-    doubtful, *_ = ranks.all(np.flatnonzero(~(doubt.believed() | decided)))
+    doubt = label_doubt(
+        train.values[train.rows],
+        photos.labels,
+        observations=observations,
+        answers=dataset.answers(photos.names),
+    )
+    doubtful, *_ = ranks.all(np.flatnonzero(~doubt.believed()))
     count = count_of(len(doubt.labels), "photo")
     note = f"no label of train looks wrong: all {count} are used"
     if len(doubtful):
         note = (
-            f"about {doubt.wrong_rate:.1%} of the labels of train look wrong: {len(doubtful):,} of "
+            f"about {doubt.wrong_now:.1%} of the labels of train look wrong: {len(doubtful):,} of "
             f"{count} are left out, and listed in doubtful.csv"
         )
     ordered = doubtful[np.argsort(doubt.right[doubtful], kind="stable")].tolist()

@@ -19,7 +19,8 @@ from benchmarks.sets.decays import (
     widened,
 )
 from benchmarks.sets.head_methods import FIRST_SEED, Bench
-from benchmarks.sets.label_doubt import accuracies
+from benchmarks.sets.label_doubt import LABELS, accuracies
+from benchmarks.sets.label_doubt import table as label_doubt_table
 from florilege.training.config import Metric
 from florilege.training.frozen.head_solver import DECAYS, _candidate_of
 from tests.benchmarks.test_heads import _sizes as _sizes
@@ -96,13 +97,37 @@ def test_cross_validation_also_goes_beyond_the_grid(
 def test_correcting_the_most_doubtful_fifth_is_between_wrong_and_clean_labels(
     bench: Bench,
 ) -> None:
-    estimate, rows = accuracies(bench, 0.5, FIRST_SEED)
-    assert estimate.count("%") == 2
-    wrong, _, corrected, and_skipped, clean = rows
+    fifth_wrong, figures = accuracies(bench, 0.5, FIRST_SEED)
+    assert list(figures) == [*LABELS]
+    wrong, skipped, corrected, both, clean = (by_k for by_k, _ in figures.values())
     assert wrong.shape == (2,)  # K = 2 and 3
     assert wrong[0] <= corrected[0] <= clean[0]
-    assert and_skipped[0] >= wrong[0]
-    assert corrected[0] > wrong[0] or wrong[0] == clean[0]
+    assert min(skipped[0], both[0]) >= wrong[0]
+    assert fifth_wrong > 0.5
+    left_out = [share for _, share in figures.values()]
+    assert left_out[1] > left_out[3] > 0
+    assert left_out[0] == left_out[2] == left_out[4] == 0
+    same = accuracies(bench, 0.5, FIRST_SEED, figures["clean"])[1]
+    assert all((same[name][0] == figures[name][0]).all() for name in LABELS)
+
+
+def test_the_share_of_the_gain_pairs_the_draws() -> None:
+    def row(seed: int, labels: str, *hits: float) -> dict[str, str]:
+        key = {"data": "a", "noise": "0.4", "seed": f"{seed}", "labels": labels}
+        accuracy = {f"average_{k}": f"{x}" for k, x in zip((2, 3, 5), hits, strict=True)}
+        return {**key, "first_fifth_wrong": f"{0.9 + seed / 100}", **accuracy}
+
+    rows = []
+    for seed, low in enumerate((50, 60, 70)):  # draws differ, the share does not, but at K = 5
+        half = (low + 90) / 2
+        rows += [row(seed, "wrong", low, low, low), row(seed, "clean", 90, 90, 90)]
+        rows += [row(seed, "both", half, half, half + seed)]
+        rows += [row(seed, labels, 0, 0, 0) for labels in ("skipped", "corrected")]
+    rows += [{**item, "noise": "0"} for item in rows]
+    cells = label_doubt_table(rows).splitlines()[2].split(" | ")
+    assert cells[1] == "90% to 92%"
+    assert cells[2] == "60.0 / 60.0 / 60.0"
+    assert cells[-1] == "50 ± 0 / 50 ± 0 / 53 ± 11 |"
 
 
 def test_the_loss_of_a_choice_is_that_to_one_decay_for_all_seeds() -> None:

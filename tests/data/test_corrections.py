@@ -64,7 +64,10 @@ def test_of_a_review_only_corrections_change_a_label(folder: Path) -> None:
         f"{VAL},Rosa canina,corrected,Rosa rugosa,cy,val",
         f"{TEST},Rosa canina,undecided,,ann,test",
     ]
-    assert changes(folder, corrections(folder, HEAD, *lines)) == {VAL: "Rosa rugosa"}
+    file = corrections(folder, HEAD, *lines)
+    assert changes(folder, file) == {VAL: "Rosa rugosa"}
+    answers = open_dataset(f"{folder}:labels={file}").answers([TRAIN, VAL, TEST, "other.jpg"])
+    assert answers.tolist() == [1, -1, 0, 0]
 
 
 def test_an_answer_that_names_the_label_of_now_changes_nothing(folder: Path) -> None:

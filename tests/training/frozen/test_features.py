@@ -304,15 +304,17 @@ def test_a_photo_that_people_have_decided_on_is_not_skipped(start: Path, tmp_pat
     photos = _with_wrong_labels(tmp_path / "photos")
     settings = {"optimiser": {"name": "lbfgs"}, "loss": {"name": "cross_entropy"}}
     train_quietly(_head_config(photos, start, skip_doubtful=True, **settings), tmp_path / "run")
-    first, *others = read_table(tmp_path / "run" / "doubtful.csv")["photo"]
+    first, *_, last = read_table(tmp_path / "run" / "doubtful.csv")["photo"]
     review = tmp_path / "review.csv"
     review.write_text(
-        f"photo,label,answer,corrected,by,split\n{first},{Path(first).parts[1]},confirmed,,ann,train\n"
+        f"photo,label,answer,corrected,by,split\n{last},{Path(last).parts[1]},confirmed,,ann,train\n"
     )
     source = Path(f"{photos}:labels={review}")
     config = _head_config(source, start, skip_doubtful=True, **settings)
     train_quietly(config, tmp_path / "reviewed")
-    assert read_table(tmp_path / "reviewed" / "doubtful.csv")["photo"] == others
+    doubtful = read_table(tmp_path / "reviewed" / "doubtful.csv")["photo"]
+    assert first in doubtful
+    assert last not in doubtful
 
 
 def test_doubtful_photos_are_skipped_on_features_only() -> None:
