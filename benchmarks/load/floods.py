@@ -11,6 +11,7 @@ the flood: answered a second, and how many were refused. The first line is witho
 
 import argparse
 import http.client
+import itertools
 import multiprocessing
 import random
 import tempfile
@@ -39,6 +40,7 @@ LANGUAGES: Final = ("en", "fr", "de", "es", "it", "nl", "pt", "pl", "cs", "sv", 
 BOUNDARY: Final = "between"
 MULTIPART: Final = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
 TINY: Final = b"\xff\xd8\xff"  # no photo: refused once it is decoded
+REQUESTS: Final = 100  # different ones of a client, repeated
 STARTING_S: Final = 1.0  # for the flood to begin, before the photo's waits count
 Request = tuple[str, str, bytes | None, dict[str, str]]  # method, path, body, headers
 
@@ -160,9 +162,11 @@ def _flood(name, port, clients, answers, refusals, stop) -> None:  # type: ignor
 
     def client(number: int) -> None:
         random.seed(number)
+        # Made beforehand: these clients and the server share the machine's cores.
+        requests = itertools.cycle([FLOODS[name]() for _ in range(REQUESTS)])
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
             while not stop.is_set():
-                method, path, body, headers = FLOODS[name]()
+                method, path, body, headers = next(requests)
                 connection.request(method, path, body, headers)
                 response = connection.getresponse()
                 response.read()
