@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 # Today's figures and 3 %; each release lowers them to what is then there. Nobody shortens a test or
 # a comment to fit.
 LINES = {  # of code, by folder of the package; florilege: what all folders share
-    "training": 5_060,
+    "training": 5_020,
     "server": 6_560,
     "calibration": 8_270,
     "models": 4_640,
@@ -26,7 +26,7 @@ LINES = {  # of code, by folder of the package; florilege: what all folders shar
     "plugins": 3_060,
     "florilege": 3_460,
 }
-PUBLIC_NAMES = 885
+PUBLIC_NAMES = 876
 JAVASCRIPT_LINES = 5_000  # of the page, with and without a server
 WRITTEN_WORDS = 39_000  # of the documentation, without what commands generate
 GENERATED_PAGE = "docs/commands.md"
@@ -37,7 +37,7 @@ LONGEST_FILE = 300
 FILES_IN_A_FOLDER = 20
 COMPLEXITY = 15
 COMPLEX_ABOVE = 10
-COMPLEX_FUNCTIONS = 6
+COMPLEX_FUNCTIONS = 3
 NO_PRODUCT = {"benchmarks", "clients", "florilege_client"}  # folders of tests of other code
 SHARED_FILE_NAMES = {"__init__", "__main__", "cli", "settings"}
 PARTICIPLES = set(
