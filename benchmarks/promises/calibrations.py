@@ -183,7 +183,7 @@ class Circumstance:
         """
         if self.view not in record.views:
             return
-        points = [*record.requested_points(self.view), *record.promised_points(self.view)]
+        points = record.requested_points(self.view)
         for point in points:
             if point.guaranteed:
                 yield from self._promise(record, point)

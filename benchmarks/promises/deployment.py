@@ -6,7 +6,7 @@ from benchmarks.promises.calibrations import Circumstance, Figures, K, Outputs, 
 from benchmarks.promises.pools import Floats, Pool
 from florilege.calibration.calibrate.evaluate import Evaluated
 from florilege.calibration.calibrate.score_sources import LabelledPhotos
-from florilege.calibration.calibrate.threshold_tables import measure, measured_row
+from florilege.calibration.calibrate.threshold_tables import measure
 from florilege.calibration.drift import Monitor, expected_of
 from florilege.calibration.monitoring.audit import _audit
 from florilege.calibration.monitoring.recalibration import Traffic
@@ -37,16 +37,11 @@ def contradictions(
     logits = {record.head: pool.logits[record.head][sample.rows]}
     outputs = Outputs(logits, pool.labels[sample.rows], observations=names)
     photos = LabelledPhotos.of(record, outputs)
-    points = [*record.requested_points(), *record.promised_points()]
+    points = record.requested_points()
     measurement = measure(photos.source(PLAIN, record.scoring), points)
     outputs.close()
     found = [
-        Evaluated(
-            point,
-            measured_row(measurement, index, point.row.value, record.score_kind),
-            {},
-        )
-        for index, point in enumerate(points)
+        Evaluated(point, point.row_on(measurement, index), {}) for index, point in enumerate(points)
     ]
     sentence = Sentence("`evaluate` contradicts any promise that holds", "<= 0.01")
     yield sentence, any(each.contradiction() for each in found)

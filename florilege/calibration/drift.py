@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from florilege.calibration.intervals import score_interval
 from florilege.calibration.monitoring.martingales import DistributionTest, MeanTest
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.sets import largest_set
 from florilege.calibration.view import PLAIN
 from florilege.errors import BundleError
 
@@ -84,7 +83,7 @@ def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expecte
         or point.rows,  # photos of one observation tell little more
         mean_size=point.row.size,
         size_deviation=point.row.size_deviation,
-        largest_size=largest_set(record.classes, point.table.scoring.score_kind, point.lambda_val),
+        largest_size=point.size_bounds[1],
         faint_below=faint_below,
         faint_rate=faint_rate,
         edges=record.distribution.edges,

@@ -187,16 +187,6 @@ def largest_set(classes: int, score_kind: str, lambda_val: float) -> int:
     return max(1, min(classes, int(1 / lambda_val + 1e-6)))  # allows for rounding of the sum
 
 
-def size_bounds(rule: SetRule, classes: int, score_kind: str) -> tuple[int, int]:
-    """The smallest and the largest size that a set of this rule can have."""
-    if rule.top_k is not None:
-        return min(rule.top_k, classes), min(rule.top_k, classes)
-    most = classes
-    if rule.class_weights is None and rule.class_thresholds is None and rule.lambda_val is not None:
-        most = largest_set(classes, score_kind, rule.lambda_val)
-    return rule.min_size, min(most, rule.max_size or classes)
-
-
 def _check_classes(values: NDArray[np.float64], classes: int) -> None:
     if values.shape[-1] != classes:
         raise ValueError(f"scores must have {classes} classes, got {values.shape[-1]}")

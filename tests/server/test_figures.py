@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from florilege.calibration.calibrate.evaluate import Evaluated, Evaluation
+from florilege.calibration.calibrate.evaluate import Evaluated, Evaluation, _EvaluatedView
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.commands.console import summary
 from florilege.calibration.record import CalibrationRecord
@@ -66,10 +66,8 @@ def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: Test
         label_noise=None,
         noise_calibrated=False,
         overlap=PhotoOverlap(),
-        rules=(Evaluated(point, point.row, {}),),
-        guaranteed=(),
         lists=(),
-        views=(),
+        views=(_EvaluatedView(PLAIN, None, point.rows, (Evaluated(point, point.row, {}),)),),
     )
     alone: dict[Verb, set[str]] = {
         "calibrate": {

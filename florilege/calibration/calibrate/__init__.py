@@ -21,7 +21,7 @@ from florilege.calibration.calibrate.gate import check_comparable as check_compa
 from florilege.calibration.calibrate.gate import compare_outputs as compare_outputs
 from florilege.calibration.calibrate.gate import compare_runtimes
 from florilege.calibration.calibrate.gate import differences as differences
-from florilege.calibration.calibrate.noise_rate import noisy_labels as noisy_labels
+from florilege.calibration.calibrate.noise_rate import noisy_labels
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs as BundleOutputs
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs as SplitOutputs
 from florilege.calibration.calibrate.photo_outputs import bundle_outputs as bundle_outputs

@@ -66,8 +66,8 @@ def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
     measured = record.measured
     overlap = PhotoOverlap(*(getattr(measured, name) for name in PhotoOverlap._fields))
     yield from overlap.warnings(measured.rows)
-    points = [*record.requested_points(), *record.promised_points()]
-    reasons = dict.fromkeys(reason for point in points for reason in point.certificate.reasons)
+    certificates = (point.certificate for point in record.requested_points())
+    reasons = dict.fromkeys(reason for promise in certificates for reason in promise.reasons)
     yield from (_REASONS[reason] for reason in reasons if reason in _REASONS)
 
 

@@ -1,24 +1,26 @@
 """Evaluate a bundle: measure its sets on photos that it was not calibrated on."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from florilege.calibration.calibrate.noise_rate import noisy_labels
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
-from florilege.calibration.calibrate.score_sources import (
-    LabelledPhotos,
-    PhotoPlaces,
-    Source,
-    places_of,
-)
-from florilege.calibration.calibrate.threshold_tables import measure, measured_row
+from florilege.calibration.calibrate.score_sources import LabelledPhotos, places_of
+from florilege.calibration.calibrate.threshold_tables import measure
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.metrics import shot_groups
 from florilege.calibration.photo_groups import MadeFrom, count_observations
-from florilege.calibration.record import CalibrationRecord, OperatingPoint, Row, Verb
-from florilege.calibration.rules import LabelNoise, NoisyLabels
+from florilege.calibration.record import (
+    CalibratedList,
+    CalibrationRecord,
+    OperatingPoint,
+    Row,
+    Verb,
+)
+from florilege.calibration.rules import LabelNoise
 from florilege.calibration.sets import Bools
 from florilege.calibration.view import View
 from florilege.terminal import progress
@@ -38,8 +40,8 @@ class Evaluated(NamedTuple):
     shots: dict[str, float | None]
     macro_hit_rate: float | None = None  # mean over classes of their hit rates, if known
 
-    def to_plain(self, verb: Verb, rows: int) -> dict[str, Any]:
-        """The JSON object of ``calibrate --json`` or ``evaluate --json``, for so many photos."""
+    def to_plain(self, verb: Verb) -> dict[str, Any]:
+        """The JSON object of ``calibrate --json`` or ``evaluate --json``."""
         point, (name, value) = self.point, self.point.requested_value
         content: dict[str, Any] = {"rule": point.rule, name: value, "guarantee": point.guarantee}
         if verb == "calibrate":
@@ -54,7 +56,7 @@ class Evaluated(NamedTuple):
         content |= {"lambda_val": point.lambda_val, **self.row.figures(verb)}
         if verb == "evaluate":
             content |= {"macro_hit_rate": self.macro_hit_rate, "shots": self.shots}
-        return {**content, "rows": rows}
+        return {**content, "rows": sum(self.row.size_histogram)}
 
     def contradiction(self, **errors: float) -> str | None:
         """What these photos say against the guarantee; None where nothing."""
@@ -84,44 +86,64 @@ class Evaluated(NamedTuple):
 
 
 class _EvaluatedView(NamedTuple):
-    """The figures of a view other than the plain one."""
+    """The figures of a view."""
 
     view: View
     made_from: MadeFrom | None
     rows: int
-    rules: tuple[Evaluated, ...]
-    guaranteed: tuple[Evaluated, ...]
+    results: tuple[Evaluated, ...]  # for each rule and value, those of a promise on request last
 
     @classmethod
     def all_of(
         cls,
         photos: LabelledPhotos,
         record: CalibrationRecord,
+        groups: Mapping[str, Bools],
         advance: Callable[[int], object],
-    ) -> "tuple[_EvaluatedView, ...]":
-        """Measure the thresholds of all views that photos show."""
-        views = list[_EvaluatedView]()
+    ) -> "Iterator[_EvaluatedView]":
+        """Measure the thresholds of all views that photos show, the plain one first.
+
+        ``groups`` are masks of classes, ``(classes,)``, for the ``shots`` of the plain view.
+        """
         prior = record.place_prior
         strength = 0.0 if prior is None else prior.strength
         for view in record.views:
             advance(1)
-            if view.single or (view.place is not None and photos.places is None):
+            if view.place is not None and photos.places is None:
                 continue
-            requested, promised = record.requested_points(view), record.promised_points(view)
-            source = photos.source(view, requested[0].table.scoring, strength=strength)
-            if source.rows:
-                results = _results(source, [*requested, *promised], {})
-                rules, guaranteed = results[: len(requested)], results[len(requested) :]
-                of_view = (view, source.made_from, source.rows)
-                views.append(cls(*of_view, tuple(rules), tuple(guaranteed)))
-        return tuple(views)
+            points = record.requested_points(view)
+            source = photos.source(view, points[0].table.scoring, strength=strength)
+            if not source.rows:
+                continue
+            measurement = measure(source, points, advance=advance if view.single else int)
+            results = (
+                Evaluated(
+                    point,
+                    point.row_on(measurement, index),
+                    {name: measurement.macro_hit_rate(index, among) for name, among in masks},
+                    measurement.macro_hit_rate(index),
+                )
+                for masks in [groups.items() if view.single else ()]
+                for index, point in enumerate(points)
+            )
+            yield cls(view, source.made_from, source.rows, tuple(results))
+
+    @property
+    def rules(self) -> tuple[Evaluated, ...]:
+        """One result for each rule and value."""
+        return tuple(one for one in self.results if not one.point.on_request)
+
+    @property
+    def guaranteed(self) -> tuple[Evaluated, ...]:
+        """The same for guarantees that a rule gives only on request."""
+        return tuple(one for one in self.results if one.point.on_request)
 
     def contradictions(self) -> list[str]:
-        """As :meth:`Evaluation.contradictions`, for hundreds of promises."""
+        """What these photos say against the guarantees, one sentence each."""
+        errors = {} if self.view.single else {"errors": _OF_HUNDREDS}
         # Photos of one species are no request for one plant.
-        alike = (one for one in (*self.rules, *self.guaranteed)
-                 if self.made_from == one.point.table.made_from)  # fmt: skip
-        texts = (one.contradiction(errors=_OF_HUNDREDS) for one in alike)
+        alike = (one for one in self.results if self.made_from == one.point.table.made_from)
+        texts = (one.contradiction(**errors) for one in alike)
         return [text for text in texts if text is not None]
 
     def to_plain(self) -> dict[str, Any]:
@@ -130,8 +152,8 @@ class _EvaluatedView(NamedTuple):
             **asdict(self.view),
             "made_from": self.made_from,
             "rows": self.rows,
-            "rules": [rule.to_plain("evaluate", self.rows) for rule in self.rules],
-            "guaranteed": [rule.to_plain("evaluate", self.rows) for rule in self.guaranteed],
+            "rules": [rule.to_plain("evaluate") for rule in self.rules],
+            "guaranteed": [rule.to_plain("evaluate") for rule in self.guaranteed],
             "contradictions": self.contradictions(),
         }
 
@@ -150,40 +172,33 @@ class Evaluation:
     label_noise: LabelNoise | None  # what is assumed of their labels; None: all are right
     noise_calibrated: bool  # whether the calibration assumed that some labels are wrong
     overlap: PhotoOverlap  # how many of its photos trained or chose the network
-    rules: tuple[Evaluated, ...]  # one result for each rule and value
-    guaranteed: tuple[Evaluated, ...]  # the same for guarantees that a rule gives only on request
-    lists: tuple[dict[str, Any], ...]  # the JSON object of each list
-    views: tuple[_EvaluatedView, ...] = ()  # whatever else was calibrated and these photos show
+    lists: tuple[CalibratedList, ...]  # with the numbers of these photos
+    views: tuple[_EvaluatedView, ...]  # whatever was calibrated and these photos show
 
     @classmethod
     def of(
         cls,
         measured: BundleOutputs,
-        noise: NoisyLabels | None = None,
-        places: PhotoPlaces | None = None,
+        data: str | None = None,
+        label_noise: str | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> "Evaluation":
         """Measure every rule like :func:`evaluate_bundle`, on outputs that are already computed.
 
-        ``noise`` is what is assumed of their labels; None takes them as right. Without ``places``,
-        views of places are not measured.
+        Without ``data``, labels are taken as right, and views of places are not measured. ``say``
+        is told which photos of a review, and which species of places, are unknown.
         """
         bundle, record, outputs, pictures = measured
-        requested, promised = record.requested_points(), record.promised_points()
+        noise = places = None
+        if data is not None:
+            noise = noisy_labels(label_noise, bundle.classes, data, pictures, say)
+            places = places_of(bundle, data, pictures, None, say)
         trained_counts = record.class_counts_from == "train"
         groups = shot_groups(record.class_counts) if trained_counts else {}
         real = None if places is None or places.simulated else places
         photos = LabelledPhotos.of(record, outputs, noise, real)
-        source = photos.source(View(), record.scoring)
-        with progress(source.rows + len(record.views), "measuring sets") as advance:
-            results = _results(source, [*requested, *promised], groups, advance)
-            views = _EvaluatedView.all_of(photos, record, advance)
-        rules_of = {result.view: result.rules for result in views}
-        lists = list[dict[str, Any]]()
-        for region in record.lists:
-            view = View(list=region.name)
-            rows = photos.source(view, record.scoring).rows
-            plain = [rule.to_plain("evaluate", rows) for rule in rules_of.get(view, ())]
-            lists.append(region.to_plain(rows, plain))
+        with progress(len(outputs.labels) + len(record.views), "measuring sets") as advance:
+            views = tuple(_EvaluatedView.all_of(photos, record, groups, advance))
         return cls(
             bundle=f"{bundle.manifest.name} {bundle.manifest.version}",
             bundle_sha256=bundle.sha256,
@@ -195,21 +210,26 @@ class Evaluation:
             label_noise=None if noise is None else noise.noise,
             noise_calibrated=record.measured.label_noise is not None,
             overlap=PhotoOverlap.of(bundle, outputs.split, outputs.photos, pictures),
-            rules=tuple(results[: len(requested)]),
-            guaranteed=tuple(results[len(requested) :]),
-            lists=tuple(lists),
+            lists=tuple(CalibratedList.of(region, outputs.labels) for region in record.lists),
             views=views,
         )
 
+    @property
+    def rules(self) -> tuple[Evaluated, ...]:
+        """One result for each rule and value of the plain view."""
+        return self.views[0].rules
+
+    @property
+    def guaranteed(self) -> tuple[Evaluated, ...]:
+        """The same for guarantees that a rule gives only on request."""
+        return self.views[0].guaranteed
+
     def contradictions(self) -> list[str]:
         """What these photos say against the guarantees, one sentence each."""
-        results = (*self.rules, *self.guaranteed)
-        of_views = [text for view in self.views for text in view.contradictions()]
+        plain, *others = (view.contradictions() for view in self.views)
+        of_views = list(chain(*others))
         more = f"; {len(of_views) - 1:,} more promises of views fail: `views` of --json has them"
-        return [
-            *(text for one in results if (text := one.contradiction()) is not None),
-            *(text + more * (len(of_views) > 1) for text in of_views[:1]),
-        ]
+        return [*plain, *(text + more * (len(of_views) > 1) for text in of_views[:1])]
 
     def _doubts(self) -> list[str]:
         """A warning where labels are taken as right that the calibration took as partly wrong."""
@@ -223,13 +243,17 @@ class Evaluation:
 
     def to_plain(self) -> dict[str, Any]:
         """The evaluation as plain data for JSON."""
-        omitted = ("rows", "overlap", "noise_calibrated")
+        plain, *others = (view.to_plain() for view in self.views)
+        rules_of = {view.view: of["rules"] for view, of in zip(self.views[1:], others, strict=True)}
+        names = ("bundle", "bundle_sha256", "calibration_id", "split", "data_sha256")
         return {
-            **{name: value for name, value in vars(self).items() if name not in omitted},
-            "rules": [rule.to_plain("evaluate", self.rows) for rule in self.rules],
-            "guaranteed": [rule.to_plain("evaluate", self.rows) for rule in self.guaranteed],
-            "views": [view.to_plain() for view in self.views],
+            **{name: getattr(self, name) for name in (*names, "observations")},
             "label_noise": None if self.label_noise is None else asdict(self.label_noise),
+            **{name: plain[name] for name in ("rules", "guaranteed")},
+            "lists": [
+                region.to_plain(rules_of.get(View(list=region.name), [])) for region in self.lists
+            ],
+            "views": others,
             "train_photos": self.overlap.train_photos,
             "near_copies": self.overlap.near_copies,
             "selection_photos": self.overlap.selection_photos,
@@ -255,25 +279,4 @@ def evaluate_bundle(
     these photos. Other arguments and errors are those of :func:`.photo_outputs.bundle_outputs`.
     """
     with bundle_outputs(path, data, split, device=device) as measured:
-        bundle, photos = measured.bundle, measured.photos
-        noise = noisy_labels(label_noise, bundle.classes, data, photos)
-        return Evaluation.of(measured, noise, places_of(bundle, data, photos, None, lambda _: None))
-
-
-def _results(
-    source: Source,
-    points: Sequence[OperatingPoint],
-    groups: Mapping[str, Bools],
-    advance: Callable[[int], object] = lambda rows: None,
-) -> list[Evaluated]:
-    """The figures of some thresholds; ``groups`` are masks of classes, ``(classes,)``."""
-    measurement = measure(source, points, advance=advance)
-    return [
-        Evaluated(
-            point,
-            measured_row(measurement, index, point.counts.value, point.table.scoring.score_kind),
-            {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
-            measurement.macro_hit_rate(index),
-        )
-        for index, point in enumerate(points)
-    ]
+        return Evaluation.of(measured, data, label_noise)

@@ -104,15 +104,7 @@ def fit_record(
         distribution=distribution,
         rejection=rejection,
         shots=() if class_counts is None else _shots(single, plan, photos),
-        lists=tuple(
-            CalibratedList(
-                name=region.name,
-                classes=region.classes,
-                rows=int(np.isin(photos.labels, region.classes).sum()),
-                classes_seen=np.intersect1d(photos.labels, region.classes).size,
-            )
-            for region in plan.lists
-        ),
+        lists=tuple(CalibratedList.of(region, photos.labels) for region in plan.lists),
         tables=(*tables, *choice.others),
         place_prior=choice.place,
     )

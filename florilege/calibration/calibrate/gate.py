@@ -25,7 +25,7 @@ from florilege.calibration.record import (
 )
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import RULES
-from florilege.calibration.sets import Bools, Ints, size_bounds
+from florilege.calibration.sets import Bools, Ints
 from florilege.calibration.view import PLAIN
 from florilege.errors import DataError, UsageError
 from florilege.models.bundle import open_bundle
@@ -199,7 +199,7 @@ def _measure(bundle: BundleOutputs, points: Sequence[OperatingPoint]) -> list[_R
                 fixes=None if point.top_k is not None else _FIXED_MEANS[RULES[point.rule].asks],
                 hits_per_class=_hits_per_class(measurement, place + count, place + 2 * count),
             ),
-            bounds=size_bounds(point, record.classes, record.score_kind),
+            bounds=point.size_bounds,
         )
         for place, point in enumerate(points)
     ]

@@ -5,25 +5,15 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from math import floor
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.intervals import score_interval
-from florilege.calibration.record import (
-    ByClass,
-    Counts,
-    Measurement,
-    Row,
-    Table,
-    Thresholds,
-    row_of,
-)
+from florilege.calibration.record import ByClass, Measurement, Table, Thresholds
 from florilege.calibration.rules import RULES, ScoreSummary, class_weights
-from florilege.calibration.scores import ScoreKind
-from florilege.calibration.sets import Bools, Floats, Guarantee, Ints, SetRule, size_bounds
+from florilege.calibration.sets import Bools, Floats, Guarantee, Ints, SetRule
 from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.threshold import next_above
 from florilege.errors import DataError
@@ -196,7 +186,7 @@ def _thresholds_of(groups: Sequence[_RuleGroup], measurement: Measurement) -> It
     """The thresholds of each group of rules, with what was counted of the sets of each."""
     index = count()
     for group in groups:
-        counts = [_counts_of(measurement, next(index), value) for value in group.values]
+        counts = [measurement.counts(next(index), value) for value in group.values]
         ascending = sorted(zip(counts, group.rules, strict=True), key=lambda pair: pair[0].value)
         arrays = (rule.class_thresholds for _, rule in ascending)
         name = group.rules[0].rule
@@ -206,42 +196,6 @@ def _thresholds_of(groups: Sequence[_RuleGroup], measurement: Measurement) -> It
             by_class=tuple(ByClass.of(array) for array in arrays if array is not None),
             counts=tuple(of_rule for of_rule, _ in ascending),
         )
-
-
-def _counts_of(measurement: Measurement, index: int, value: float) -> Counts:
-    """What was counted of the sets of one rule; ``value`` is its K or coverage."""
-    rule, sizes = measurement.rules[index], measurement.histogram[index]
-    size_rows, hit_rows = measurement.effective_rows(index)
-    misses = sizes - measurement.hit_histogram[index]
-    return Counts(
-        value=float(value),
-        lambda_val=rule.lambda_val,
-        size_sum=int(measurement.size_sum[index]),
-        size_squares=int(measurement.size_squares[index]),
-        size_rows=_shorter(size_rows),
-        hit_rows=_shorter(hit_rows) if measurement.labelled else None,
-        ties=rule.ties,
-        sizes=_trimmed(sizes),
-        misses=_trimmed(misses) if measurement.labelled else (),
-        chance=_trimmed(measurement.chance[index].round(4)),
-    )
-
-
-def _shorter(rows: float) -> int | float:
-    """A number of rows to half a percent."""
-    return round(rows) if rows >= 100 else round(float(rows), 1)
-
-
-def _trimmed(histogram: NDArray[Any]) -> tuple[Any, ...]:
-    return tuple(np.trim_zeros(histogram, "b").tolist())
-
-
-def measured_row(measurement: Measurement, index: int, value: float, score_kind: ScoreKind) -> Row:
-    """The figures of one rule; ``value`` is its K or coverage."""
-    rule, noise = measurement.rules[index], measurement.noise
-    bounds = size_bounds(rule, measurement.class_rows.size, score_kind)
-    counts = _counts_of(measurement, index, value)
-    return row_of(counts, measurement.rows, None if noise is None else noise.noise, bounds)
 
 
 def _refuse_contradiction(measurement: Measurement) -> None:

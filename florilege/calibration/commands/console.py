@@ -20,10 +20,8 @@ from florilege.calibration.calibrate import (
     bundle_outputs,
     check_comparable,
     compare_outputs,
-    noisy_labels,
 )
 from florilege.calibration.calibrate.cautions import cautions
-from florilege.calibration.calibrate.score_sources import places_of
 from florilege.calibration.comparison import Comparison
 from florilege.calibration.monitoring.audit import AuditReport
 from florilege.calibration.record import CalibrationRecord, OperatingPoint
@@ -32,7 +30,7 @@ from florilege.calibration.rules import RULES
 from florilege.calibration.scores import score_name
 from florilege.calibration.settings import EvaluateCommand
 from florilege.calibration.threshold import threshold_text
-from florilege.calibration.view import View
+from florilege.calibration.view import PLAIN, View
 from florilege.errors import UsageError, install_hint
 from florilege.files import check_writable
 from florilege.models.output_store import cache_folder
@@ -70,19 +68,26 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
         "rejection": None
         if rejection is None
         else {name: getattr(rejection, name) for name in ("method", "threshold", "share")},
-        "rules": _plain(record.requested_points()),
-        "guaranteed": _plain(record.promised_points()),
+        **_rules_of(record, PLAIN),
         "lists": [
-            region.to_plain(region.rows, _plain(record.requested_points(View(list=region.name))))
+            region.to_plain(_rules_of(record, View(list=region.name))["rules"])
             for region in record.lists
         ],
         "warnings": cautions(record),
     }
 
 
+def _rules_of(record: CalibrationRecord, view: View) -> dict[str, list[dict[str, Any]]]:
+    points = record.requested_points(view)
+    return {
+        "rules": _plain(point for point in points if not point.on_request),
+        "guaranteed": _plain(point for point in points if point.on_request),
+    }
+
+
 def _plain(points: Iterable[OperatingPoint]) -> list[dict[str, Any]]:
     """The JSON objects of thresholds, with their figures on the photos that chose them."""
-    return [Evaluated(point, point.row, {}).to_plain("calibrate", point.rows) for point in points]
+    return [Evaluated(point, point.row, {}).to_plain("calibrate") for point in points]
 
 
 def calibration_tables(
@@ -144,10 +149,7 @@ class EvaluationOutput:
             say=cache(warn),  # two bundles leave out the same photos
         )
         with photos(bundle) as new:
-            classes = new.bundle.classes
-            noise = noisy_labels(command.label_noise, classes, data, new.photos, warn)
-            places = places_of(new.bundle, data, new.photos, None, warn)
-            evaluation = Evaluation.of(new, noise, places)
+            evaluation = Evaluation.of(new, data, command.label_noise, warn)
             content = evaluation.to_plain()
             for warning in content["warnings"]:
                 warn(warning)

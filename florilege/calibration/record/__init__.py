@@ -22,7 +22,6 @@ from florilege.calibration.record.operating_point import NotCalibrated as NotCal
 from florilege.calibration.record.operating_point import OperatingPoint as OperatingPoint
 from florilege.calibration.record.operating_point import Row as Row
 from florilege.calibration.record.operating_point import Verb as Verb
-from florilege.calibration.record.operating_point import row_of as row_of
 from florilege.calibration.record.schema import SCHEMA_VERSION, dump, parse
 from florilege.calibration.record.schema import TRAFFIC as TRAFFIC
 from florilege.calibration.record.schema import ByClass as ByClass
@@ -237,13 +236,15 @@ class CalibrationRecord:
         return self._nearest(view, setting)
 
     def requested_points(self, view: View = PLAIN) -> list[OperatingPoint]:
-        """The thresholds of :attr:`rules` for a view, at the values last requested."""
-        rules = ((rule, usual_guarantee(rule)) for rule in self.rules)
-        return self._requested(view, rules)
-
-    def promised_points(self, view: View = PLAIN) -> list[OperatingPoint]:
-        """The same for :attr:`promises`."""
-        return self._requested(view, self.promises)
+        """The thresholds of a view at the values last requested, those of :attr:`promises` last."""
+        values = {"k": sorted(self.asked_k), "coverage": sorted(self.asked_coverage)}
+        usual = ((rule, usual_guarantee(rule)) for rule in self.rules)
+        requested = (
+            (view, Setting(rule, value, guarantee))
+            for rule, guarantee in (*usual, *self.promises)
+            for value in values[RULES[rule].asks]
+        )
+        return [self._points[key] for key in requested if key in self._points]
 
     def scores(self, logits: ArrayLike) -> Floats:
         """Scores of single photos from the logits of the served head, ``(rows, classes)``."""
@@ -314,17 +315,6 @@ class CalibrationRecord:
     def _nearest(self) -> Callable[[View, Setting], dict[int, OperatingPoint]]:
         """`_nearest_points` with a cache that goes with the record."""
         return lru_cache(_VIEWS_KEPT)(partial(_nearest_points, self._points, self.photos))
-
-    def _requested(
-        self, view: View, rules: Iterable[tuple[str, Guarantee | None]]
-    ) -> list[OperatingPoint]:
-        values = {"k": sorted(self.asked_k), "coverage": sorted(self.asked_coverage)}
-        requested = (
-            (view, Setting(rule, value, guarantee))
-            for rule, guarantee in rules
-            for value in values[RULES[rule].asks]
-        )
-        return [self._points[key] for key in requested if key in self._points]
 
     def _point(self, served: Served, index: int, weights: Floats) -> OperatingPoint:
         table, thresholds = served

@@ -3,11 +3,14 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from florilege.calibration.intervals import effective_number, effective_rows, mean_interval, wilson
 from florilege.calibration.metrics import shot_groups, true_class_ranks
+from florilege.calibration.record.schema import Counts
 from florilege.calibration.rules import NoisyLabels
 from florilege.calibration.sets import (
     Bools,
@@ -139,6 +142,23 @@ class Measurement:
             self._observations.effective_rows(1, index, share, share * (1 - share)),
         )
 
+    def counts(self, index: int, value: float) -> Counts:
+        """What was counted of the sets of one rule; ``value`` is its K or coverage."""
+        rule, sizes = self.rules[index], self.histogram[index]
+        size_rows, hit_rows = self.effective_rows(index)
+        return Counts(
+            value=float(value),
+            lambda_val=rule.lambda_val,
+            size_sum=int(self.size_sum[index]),
+            size_squares=int(self.size_squares[index]),
+            size_rows=_shorter(size_rows),
+            hit_rows=_shorter(hit_rows) if self.labelled else None,
+            ties=rule.ties,
+            sizes=_trimmed(sizes),
+            misses=_trimmed(sizes - self.hit_histogram[index]) if self.labelled else (),
+            chance=_trimmed(self.chance[index].round(4)),
+        )
+
     def macro_hit_rate(self, index: int, among: Bools | None = None) -> float | None:
         """Mean over the classes of each class's hit rate; None where no row is of these classes,
         or labels are wrong: those of a rare class are mostly those of others.
@@ -162,6 +182,15 @@ class Measurement:
                 rules = [self.rules[index] for index in group]
                 sizes[part, group], hits[part, group] = _measure_group(rules, scores[part], true)
         return sizes, hits
+
+
+def _shorter(rows: float) -> int | float:
+    """A number of rows to half a percent."""
+    return round(rows) if rows >= 100 else round(float(rows), 1)
+
+
+def _trimmed(histogram: NDArray[Any]) -> tuple[Any, ...]:
+    return tuple(np.trim_zeros(histogram, "b").tolist())
 
 
 class _Observations:

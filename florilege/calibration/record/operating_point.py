@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.certificate import Certificate, Evidence, certificate
 from florilege.calibration.intervals import Z95, mean_interval, wilson
-from florilege.calibration.record.measurement import size_bins
+from florilege.calibration.record.measurement import Measurement, size_bins
 from florilege.calibration.record.schema import Counts, Origin, Table
 from florilege.calibration.record.statement import statement
 from florilege.calibration.rules import RULES, LabelNoise
-from florilege.calibration.sets import Floats, Guarantee, SetRule, size_bounds
+from florilege.calibration.sets import Floats, Guarantee, SetRule, largest_set
 from florilege.calibration.view import Setting
 
 Verb = Literal["calibrate", "evaluate"]
@@ -179,8 +179,24 @@ class OperatingPoint(SetRule):
     @cached_property
     def row(self) -> Row:
         """The threshold and its figures."""
-        bounds = size_bounds(self, self.classes, self.table.scoring.score_kind)
-        return row_of(self.counts, self.rows, self.table.label_noise, bounds)
+        return row_of(self.counts, self.rows, self.table.label_noise, self.size_bounds)
+
+    def row_on(self, measurement: Measurement, index: int) -> Row:
+        """The threshold and its figures on other photos; it is this rule of a measurement."""
+        noise, counts = measurement.noise, measurement.counts(index, self.counts.value)
+        known = None if noise is None else noise.noise
+        return row_of(counts, measurement.rows, known, self.size_bounds)
+
+    @property
+    def size_bounds(self) -> tuple[int, int]:
+        """The smallest and the largest size that a set can have."""
+        most = self.classes
+        if self.top_k is not None:
+            return min(self.top_k, most), min(self.top_k, most)
+        unweighted = self.class_weights is None and self.class_thresholds is None
+        if unweighted and self.lambda_val is not None:
+            most = largest_set(most, self.table.scoring.score_kind, self.lambda_val)
+        return self.min_size, min(most, self.max_size or most)
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -200,6 +216,11 @@ class OperatingPoint(SetRule):
     def setting(self) -> Setting:
         """What was asked for."""
         return Setting(self.rule, self.counts.value, self.guarantee)
+
+    @property
+    def on_request(self) -> bool:
+        """Whether its guarantee is one that a request must ask for."""
+        return self.guarantee != RULES[self.rule].guarantee
 
     @property
     def delta(self) -> float | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from florilege.calibration.photo_groups import MadeFrom
 from florilege.calibration.rules import RULES, LabelNoise
-from florilege.calibration.sets import Floats, Guarantee
+from florilege.calibration.sets import Floats, Guarantee, Ints
 from florilege.calibration.view import Scoring, View
 from florilege.errors import BundleError
 from florilege.models.regions import RegionList
@@ -198,9 +198,19 @@ class CalibratedList(RegionList):
     rows: int
     classes_seen: int
 
-    def to_plain(self, rows: int, rules: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The JSON object of the list on so many photos, with those of its rules."""
-        return {"list": self.name, "classes": len(self.classes), "rows": rows, "rules": rules}
+    @classmethod
+    def of(cls, region: RegionList, labels: Ints) -> "CalibratedList":
+        """The list with the numbers of some photos, from their labels, ``(rows,)``."""
+        listed = labels[np.isin(labels, region.classes)]
+        classes_seen = np.unique(listed).size
+        return cls(
+            name=region.name, classes=region.classes, rows=listed.size, classes_seen=classes_seen
+        )
+
+    def to_plain(self, rules: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The JSON object of the list, with those of its rules."""
+        numbers = {"classes": len(self.classes), "rows": self.rows}
+        return {"list": self.name, **numbers, "rules": rules}
 
 
 @dataclass(frozen=True, kw_only=True)

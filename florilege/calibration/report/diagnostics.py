@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from florilege.calibration.calibrate import SplitOutputs
-from florilege.calibration.calibrate.threshold_tables import measured_row
 from florilege.calibration.intervals import effective_by
 from florilege.calibration.record import CalibrationRecord, Measurement, OperatingPoint, Row
 from florilege.calibration.sets import Bools, Floats, Ints, best_class
@@ -101,8 +100,7 @@ def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
                 labels_of_pairs.append(np.full(first.size, label))
             advance(len(labels))
     sizes, hits = measurement.row_by_row()  # (rows, 1)
-    kind = record.score_kind
-    figures = [measured_row(measurement, index, k, kind) for index, (_, k) in enumerate(rules)]
+    figures = [point.row_on(measurement, index) for index, point in enumerate(points)]
     best_score, is_true = np.concatenate(best_scores), np.concatenate(best_true)
     effective = effective_by(_bins(best_score), is_true, observations, groups=_SCORE_BINS)
     return Diagnostics(

@@ -26,7 +26,6 @@ from florilege.calibration.report.html_page import (
     table,
     words,
 )
-from florilege.calibration.rules import usual_guarantee
 from florilege.calibration.scores import score_name
 from florilege.calibration.sets import Ints
 from florilege.models.images import ImageError, load
@@ -124,7 +123,7 @@ def _over_k(content: _ReportContent) -> Iterator[Markup]:
 def _rules(content: _ReportContent) -> Iterator[Markup]:
     rows = []
     for point, row, _, macro in (*content.evaluation.rules, *content.evaluation.guaranteed):
-        promise = "" if point.guarantee == usual_guarantee(point.rule) else f", {point.guarantee}"
+        promise = f", {point.guarantee}" if point.on_request else ""
         level = percent(point.coverage) if point.k is None else f"K = {point.k:g}"
         hits = (percent(row.hit_rate), interval(row.hit_low, row.hit_high))
         shares = (percent(macro), percent(row.empty_rate))

@@ -67,7 +67,7 @@ def test_what_chose_does_not_calibrate_and_every_promise_holds(folder: Path) -> 
     assert (measured.rows, measured.choosing_rows, measured.chose_head) == (423, 105, False)
     assert record.selection.candidates > 1
     assert record.selection.honest_hit_rate == record.selection.hit_rate
-    points = [*record.requested_points(), *record.promised_points()]
+    points = record.requested_points()
     assert all(point.guaranteed for point in points if point.guarantee)
     assert {point.table.candidates for point in points} == {1}
     assert all(point.rows == 423 for point in points)
@@ -195,7 +195,7 @@ def test_thresholds_allow_for_the_networks_that_their_photos_compared() -> None:
         )
         for networks in (1, 12)
     )
-    for point in [*one.requested_points(), *one.promised_points()]:
+    for point in one.requested_points():
         other = twelve.point(PLAIN, point.setting)
         assert other.guaranteed == point.guaranteed == (point.guarantee is not None)
         assert other.row.size <= point.row.size if point.k else other.row.size > point.row.size

@@ -11,7 +11,7 @@ from florilege.calibration.calibrate.score_sources import LabelledPhotos, PhotoP
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.settings import CalibrationPlan
-from florilege.calibration.view import View
+from florilege.calibration.view import PLAIN, View
 from florilege.models.regions import RegionList
 from tests.calibration.calibrate.test_known_places import KS, places_of, sample, table_of
 from tests.calibration.record.test_record import scoring_of
@@ -38,7 +38,9 @@ def evaluated(
 ) -> dict[View, _EvaluatedView]:
     outputs = scoring_of({"linear": LOGITS}, labels)
     photos = LabelledPhotos.of(record, outputs, None, places)
-    return {result.view: result for result in _EvaluatedView.all_of(photos, record, int)}
+    plain, *others = _EvaluatedView.all_of(photos, record, {}, int)
+    assert plain.view.single
+    return {result.view: result for result in others}
 
 
 def test_on_the_photos_of_the_calibration_the_figures_are_those_of_the_record(
@@ -48,9 +50,13 @@ def test_on_the_photos_of_the_calibration_the_figures_are_those_of_the_record(
     assert set(views) == {view for view in record.views if not view.single}
     assert View(photos=2, list="alps", place="region_and_month") in views
     for view, result in views.items():
-        assert len(result.rules) == len(record.requested_points(view)) > 3
-        assert len(result.guaranteed) == len(record.promised_points(view)) > 3
-        for one in (*result.rules, *result.guaranteed):
+        usual = {one.point.guarantee for one in result.rules if one.point.rule == "average_k"}
+        assert usual == {None}
+        assert {one.point.guarantee for one in result.guaranteed} == {"mean", "probability"}
+        assert len(result.rules) > 3 < len(result.guaranteed)
+        points = [one.point for one in (*result.rules, *result.guaranteed)]
+        assert points == record.requested_points(view)
+        for one in result.results:
             assert one.point.table.view == view
             assert (result.rows, result.made_from) == (one.point.rows, one.point.table.made_from)
             assert one.row.size == one.point.row.size
@@ -86,16 +92,17 @@ def test_a_view_must_miss_a_promise_by_more_since_views_have_hundreds(
         row = replace(promise.row, hit_rate=0.9 - 0.001 * errors, hit_rows=90_000)  # error .001
         missed = promise._replace(row=row)
         assert missed.contradiction() is not None
-        of_view = result._replace(rules=(), guaranteed=(missed,))
+        of_view = result._replace(results=(missed,))
         assert len(of_view.contradictions()) == count
 
 
 def test_hundreds_of_broken_promises_are_one_warning(record: CalibrationRecord) -> None:
     texts = dict.fromkeys(("bundle", "bundle_sha256", "calibration_id", "split", "data_sha256"), "")
     views = tuple(evaluated(record, (LABELS + 7) % CLASSES, PLACES).values())
+    plain = _EvaluatedView(PLAIN, None, len(LABELS), ())
     evaluation = Evaluation(
         **texts, rows=len(LABELS), observations=None, label_noise=None, noise_calibrated=False,
-        overlap=PhotoOverlap(), rules=(), guaranteed=(), lists=(), views=views,
+        overlap=PhotoOverlap(), lists=(), views=(plain, *views),
     )  # fmt: skip
     broken = sum(len(view.contradictions()) for view in views)
     [warning] = evaluation.contradictions()

@@ -14,7 +14,6 @@ import florilege.calibration.sets
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import (
     NO_SCORE,
-    measured_row,
     tabulate,
 )
 from florilege.calibration.record import CalibrationRecord
@@ -23,7 +22,7 @@ from florilege.calibration.record.operating_point import NotCalibrated, Operatin
 from florilege.calibration.record.schema import Thresholds
 from florilege.calibration.rules import RULES, calibrate
 from florilege.calibration.scores import scores
-from florilege.calibration.sets import Bools, Floats, Guarantee, Ints, SetRule
+from florilege.calibration.sets import Bools, Floats, Guarantee, Ints
 from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.threshold import THRESHOLDS, BestOfRows, _means_are_below
 from florilege.calibration.view import PLAIN, Scoring, Setting, View
@@ -319,15 +318,14 @@ def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
 @pytest.mark.parametrize(
     ("rule", "most"), [("average_k", 5), ("top_k", 3), ("balanced_average_k", CLASSES)]
 )
-def test_one_photo_does_not_tell_how_large_sets_are_on_average(rule: str, most: int) -> None:
-    weights = np.linspace(0.5, 1.5, CLASSES) if rule.startswith("balanced") else None
-    one = SetRule(
-        rule=rule, lambda_val=None if rule == "top_k" else 0.2, min_size=1, rows=1,
-        top_k=3 if rule == "top_k" else None, class_weights=weights,
-    )  # fmt: skip
+def test_one_photo_does_not_tell_how_large_sets_are_on_average(
+    record: CalibrationRecord, rule: str, most: int
+) -> None:
+    point = record.point(PLAIN, record.setting(rule, 3))
+    one = replace(point, lambda_val=None if rule == "top_k" else 0.2)
     measurement = Measurement([one], CLASSES)
     measurement.update(np.array([[0.3, 0.3, 0.3, *[0.1 / (CLASSES - 3)] * (CLASSES - 3)]]))
-    row = measured_row(measurement, 0, 3, "softmax")
+    row = one.row_on(measurement, 0)
     if rule == "top_k":
         assert (row.size, row.size_low, row.size_high) == (3, 3, 3)
     else:
