@@ -6,7 +6,6 @@ from typing import Annotated, Final
 import typer
 
 from florilege.calibration.commands import BundlePath
-from florilege.calibration.rules import check_label_noise
 from florilege.calibration.settings import CalibrateCommand, CalibrationSettings, EvaluateCommand
 from florilege.errors import UsageError
 from florilege.settings import flags_of
@@ -95,7 +94,6 @@ def _check_flags(command: EvaluateCommand) -> None:
         raise UsageError(f"--{flags[0]} takes labels as they are: leave out --label-noise")
     if command.gate is not None and command.baseline is None:
         raise UsageError("--gate needs a comparison: name the older bundle with --baseline")
-    check_label_noise(command.label_noise)
 
 
 def _typed_flags(ctx: typer.Context) -> set[str]:

@@ -239,7 +239,7 @@ def interval_of_best(
 
 
 def choose_simplest(
-    hits: ArrayLike, *, folds: int = FOLDS, seed: int = 0, observations: ArrayLike | None = None
+    hits: ArrayLike, *, observations: ArrayLike | None = None
 ) -> tuple[int, Floats]:
     """Choose by the one-standard-error rule; measure the gain on rows that did not choose.
 
@@ -250,7 +250,7 @@ def choose_simplest(
         hits: Whether each candidate's set holds the true class, shape
             ``(candidates, rows, sizes)`` for several mean set sizes, which count equally; the
             simplest candidate first.
-        folds, seed, observations: As in :func:`choose`.
+        observations: As in :func:`choose`.
 
     Returns:
         Index of the choice, and how much its hit rate exceeds that of the first candidate, shape
@@ -277,7 +277,7 @@ def choose_simplest(
         return int((behind.mean(axis=1) <= errors).argmax())
 
     gains, every = np.zeros(table.shape[1:]), np.ones(table.shape[1], dtype=np.bool_)
-    for among in folds_of(len(every), observations, folds, seed):
+    for among in folds_of(len(every), observations, FOLDS, 0):
         if not among.all():
             gains[among] = table[choice(~among), among] - table[0, among]
     gain: Floats = gains.mean(axis=0)

@@ -72,7 +72,7 @@ def one_of_each(observations: ArrayLike, *, seed: int = 0) -> Bools:
     return mask
 
 
-def choosing_rows(observations: Ints | None, rows: int, *, seed: int = 0) -> Bools | None:
+def choosing_rows(observations: Ints | None, rows: int) -> Bools | None:
     """Draw the fifth of the observations whose photos choose, as a mask; the others calibrate.
 
     Photos that both choose among candidates and calibrate make every promise dearer: with 1,000
@@ -89,7 +89,7 @@ def choosing_rows(observations: Ints | None, rows: int, *, seed: int = 0) -> Boo
     names = np.unique(numbers)
     if names.size < FEWEST_TO_SPLIT:
         return None
-    choosing = np.random.default_rng(seed).permutation(names)[: names.size // _CHOOSING]
+    choosing = np.random.default_rng(0).permutation(names)[: names.size // _CHOOSING]
     return np.isin(numbers, choosing)
 
 

@@ -8,9 +8,13 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from florilege.calibration.record import PREFERRED_K
 from florilege.calibration.rejection import DEFAULT_SHARE
-from florilege.calibration.rules import MACRO_WEIGHT, NoisyLabels, parse_label_noise
+from florilege.calibration.rules import (
+    MACRO_WEIGHT,
+    PREFERRED_K,
+    NoisyLabels,
+    parse_label_noise,
+)
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind
 from florilege.calibration.threshold import DEFAULT_MAX_SIZE, check_average_k
 from florilege.calibration.view import Scoring, View
@@ -138,8 +142,7 @@ class CalibrationSettings(FlagSettings):
     @model_validator(mode="after")
     def _check(self) -> Self:
         Runtime.of(self.runtime, self.precision)
-        if self.label_noise is not None:
-            parse_label_noise(self.label_noise)
+        parse_label_noise(self.label_noise)
         if self.temperatures == () or (
             self.score_kind == "sigmoid" and self.temperatures not in (None, (1.0,))
         ):
@@ -198,6 +201,11 @@ class EvaluateCommand(FlagSettings):
     """Leave out photos that cannot be read."""
     all_rules: _AllRules = False
     as_json: _AsJson = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        parse_label_noise(self.label_noise)
+        return self
 
 
 class CalibrationPlan(CalibrationSettings):

@@ -48,7 +48,7 @@ def check(
         assert measurement.mean_size(index) == sizes.sum() / rows
         assert measurement.size_deviation(index) == pytest.approx(sizes.std(), abs=1e-12)
         assert measurement.hits[index] == hits.sum()
-        assert measurement.empty[index] == (sizes == 0).sum()
+        assert measurement.histogram[index, 0] == (sizes == 0).sum()
         counts = np.histogram(sizes, [*size_bins(classes), classes + 1])[0]
         assert measurement.histogram[index].tolist() == counts.tolist()
         shares = [hits[labels == label].mean() for label in np.unique(labels)]
@@ -142,7 +142,6 @@ def test_without_labels_sizes_are_measured_and_hits_are_not() -> None:
         assert blind.size_deviation(index) == seeing.size_deviation(index)
         assert blind.macro_hit_rate(index) is None
     assert (blind.histogram == seeing.histogram).all()
-    assert (blind.empty == seeing.empty).all()
     assert not blind.hits.any()
 
 

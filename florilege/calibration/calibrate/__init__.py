@@ -47,7 +47,6 @@ from florilege.calibration.settings import (
     CalibrationPlan,
     CalibrationSettings,
 )
-from florilege.calibration.view import PLAIN
 from florilege.cores import Workers
 from florilege.data.records import Part, Split, split_name
 from florilege.data.sources import list_source
@@ -195,7 +194,7 @@ def _calibrated(
 def look_alikes(measured: BundleOutputs) -> dict[int, list[int]]:
     """For each class, by its index, those that share its sets at the default K most often."""
     record, counts = measured.record, _PairCounts(measured.record.classes)
-    point = record.point(PLAIN, record.setting("average_k"))
+    point = record.default_point
     for (logits,), labels in measured.outputs.blocks(record.head):
         counts.update(point.sets(record.scores(logits)), labels)
     return counts.by_class()

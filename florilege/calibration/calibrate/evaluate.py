@@ -1,17 +1,17 @@
 """Evaluate a bundle: measure its sets on photos that it was not calibrated on."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from florilege.calibration.calibrate.noise_rate import noisy_labels
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
-from florilege.calibration.calibrate.score_sources import LabelledPhotos, places_of
+from florilege.calibration.calibrate.score_sources import LabelledPhotos, Source, places_of
 from florilege.calibration.calibrate.threshold_tables import measure
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
-from florilege.calibration.metrics import shot_groups
 from florilege.calibration.photo_groups import MadeFrom, count_observations
 from florilege.calibration.record import (
     CalibratedList,
@@ -98,13 +98,9 @@ class _EvaluatedView(NamedTuple):
         cls,
         photos: LabelledPhotos,
         record: CalibrationRecord,
-        groups: Mapping[str, Bools],
         advance: Callable[[int], object],
     ) -> "Iterator[_EvaluatedView]":
-        """Measure the thresholds of all views that photos show, the plain one first.
-
-        ``groups`` are masks of classes, ``(classes,)``, for the ``shots`` of the plain view.
-        """
+        """Measure the thresholds of all views that photos show, the plain one first."""
         prior = record.place_prior
         strength = 0.0 if prior is None else prior.strength
         for view in record.views:
@@ -113,20 +109,9 @@ class _EvaluatedView(NamedTuple):
                 continue
             points = record.requested_points(view)
             source = photos.source(view, points[0].table.scoring, strength=strength)
-            if not source.rows:
-                continue
-            measurement = measure(source, points, advance=advance if view.single else int)
-            results = (
-                Evaluated(
-                    point,
-                    point.row_on(measurement, index),
-                    {name: measurement.macro_hit_rate(index, among) for name, among in masks},
-                    measurement.macro_hit_rate(index),
-                )
-                for masks in [groups.items() if view.single else ()]
-                for index, point in enumerate(points)
-            )
-            yield cls(view, source.made_from, source.rows, tuple(results))
+            if source.rows:
+                of_plain = (record.shot_groups, advance) if view.single else ()
+                yield cls(view, source.made_from, source.rows, _results(source, points, *of_plain))
 
     @property
     def rules(self) -> tuple[Evaluated, ...]:
@@ -193,12 +178,10 @@ class Evaluation:
         if data is not None:
             noise = noisy_labels(label_noise, bundle.classes, data, pictures, say)
             places = places_of(bundle, data, pictures, None, say)
-        trained_counts = record.class_counts_from == "train"
-        groups = shot_groups(record.class_counts) if trained_counts else {}
         real = None if places is None or places.simulated else places
         photos = LabelledPhotos.of(record, outputs, noise, real)
         with progress(len(outputs.labels) + len(record.views), "measuring sets") as advance:
-            views = tuple(_EvaluatedView.all_of(photos, record, groups, advance))
+            views = tuple(_EvaluatedView.all_of(photos, record, advance))
         return cls(
             bundle=f"{bundle.manifest.name} {bundle.manifest.version}",
             bundle_sha256=bundle.sha256,
@@ -280,3 +263,22 @@ def evaluate_bundle(
     """
     with bundle_outputs(path, data, split, device=device) as measured:
         return Evaluation.of(measured, data, label_noise)
+
+
+def _results(
+    source: Source,
+    points: Sequence[OperatingPoint],
+    groups: Mapping[str, Bools] = MappingProxyType({}),
+    advance: Callable[[int], object] = lambda rows: None,
+) -> tuple[Evaluated, ...]:
+    """The figures of some thresholds; ``groups`` are masks of classes, ``(classes,)``."""
+    measurement = measure(source, points, advance=advance)
+    return tuple(
+        Evaluated(
+            point,
+            point.row_on(measurement, index),
+            {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
+            measurement.macro_hit_rate(index),
+        )
+        for index, point in enumerate(points)
+    )

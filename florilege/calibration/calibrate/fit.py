@@ -324,7 +324,7 @@ def _without_unknown(record: CalibrationRecord) -> CalibrationRecord:
     interval that allows for their number remains.
     """
     choice = record.selection
-    if record.point(PLAIN, record.setting("average_k")).certificate.reasons:
+    if record.default_point.certificate.reasons:
         choice = replace(choice, honest_hit_rate=None, honest_ci95=None)
     elif (record.measured.networks or 1) > 1:
         choice = replace(choice, honest_hit_rate=None)

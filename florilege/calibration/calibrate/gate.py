@@ -118,7 +118,7 @@ def check_comparable(
     pairs = _common_points(record, older)
     if not pairs:
         raise UsageError(f"{against} shares no calibrated rule and value with {path}")
-    gated_name = _point_name(record.point(PLAIN, record.setting("average_k")))
+    gated_name = _point_name(record.default_point)
     if gated and gated_name not in pairs:
         raise UsageError(f"--gate compares {gated_name}, but {against} is not calibrated for it")
     photos_for(new, data, split)
@@ -163,7 +163,7 @@ def _common_points(
 ) -> dict[str, tuple[OperatingPoint, OperatingPoint]]:
     """Pairs of points, by name: those last requested of ``record``, and the same of ``older``."""
     pairs = dict[str, tuple[OperatingPoint, OperatingPoint]]()
-    for point in (record.point(PLAIN, record.setting("average_k")), *record.requested_points()):
+    for point in (record.default_point, *record.requested_points()):
         with suppress(NotCalibrated):
             same = older.point(
                 PLAIN,

@@ -45,7 +45,7 @@ def noisy_labels(
         DataError: A class has no genus or no single group, every class is alone in its group, or a
             review does not fit the photos or the kind of noise.
     """
-    kind, amount = parse_label_noise("0" if text is None else text)
+    kind, amount = parse_label_noise(text)
     if amount == 0:
         return None
     names = _groups(kind, classes, data)

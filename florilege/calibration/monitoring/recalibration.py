@@ -243,7 +243,7 @@ def _record_from(traffic: Mapping[int, Traffic], rows: int) -> CalibrationRecord
         classes=record.classes,
         ks=record.asked_k,
         coverages=(),
-        min_size=record.point(PLAIN, record.setting("average_k")).min_size,
+        min_size=record.default_point.min_size,
         macro_weight=record.macro_weight,
         delta=guaranteed.table.delta,
         max_size=guaranteed.max_size,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from florilege.calibration.certificate import Evidence
+from florilege.calibration.metrics import shot_groups
 from florilege.calibration.record.measurement import Measurement as Measurement
 from florilege.calibration.record.measurement import ShotGroup as ShotGroup
 from florilege.calibration.record.measurement import measure_by_shots as measure_by_shots
@@ -33,12 +34,17 @@ from florilege.calibration.record.schema import Selection as Selection
 from florilege.calibration.record.schema import Table as Table
 from florilege.calibration.record.schema import Thresholds as Thresholds
 from florilege.calibration.rejection import RejectionRule
-from florilege.calibration.rules import RULES, class_prior, class_weights, usual_guarantee
+from florilege.calibration.rules import (
+    PREFERRED_K,
+    RULES,
+    class_prior,
+    class_weights,
+    usual_guarantee,
+)
 from florilege.calibration.scores import Distribution, ScoreKind
-from florilege.calibration.sets import Floats, Guarantee
+from florilege.calibration.sets import Bools, Floats, Guarantee
 from florilege.calibration.view import PLAIN, Scoring, Setting, View
 
-PREFERRED_K = 3.0
 _VIEWS_KEPT: Final = 512
 
 
@@ -123,6 +129,16 @@ class CalibrationRecord:
         """3 if it is calibrated, else the first requested value."""
         ks = self.values("average_k")
         return PREFERRED_K if PREFERRED_K in ks else (self.asked_k or tuple(ks))[0]
+
+    @property
+    def default_point(self) -> OperatingPoint:
+        """The threshold of ``average_k`` at the default K, for single photos."""
+        return self.point(PLAIN, self.setting("average_k"))
+
+    @cached_property
+    def shot_groups(self) -> dict[str, Bools]:
+        """Classes by training photos, see :func:`.metrics.shot_groups`; empty where unknown."""
+        return shot_groups(self.class_counts) if self.class_counts_from == "train" else {}
 
     @property
     def head(self) -> str:

@@ -35,7 +35,6 @@ class Measurement:
         labelled: Whether every row had a label; if not, hits mean nothing.
         hits: Number of sets that hold the true class, shape ``(rules,)``.
         size_sum, size_squares: Sum of the sizes, and of their squares, shape ``(rules,)``.
-        empty: Number of empty sets, shape ``(rules,)``.
         histogram: Number of sets in each bin of :func:`size_bins`, shape ``(rules, bins)``.
         hit_histogram: Number of these that hold the true class.
         class_rows: Rows of each class, shape ``(classes,)``.
@@ -65,7 +64,7 @@ class Measurement:
         self.rules, self.rows, self.labelled = tuple(rules), 0, True
         count = len(self.rules)
         self._groups, self._bins = _group_rules(self.rules), size_bins(classes)
-        self.size_sum, self.size_squares, self.hits, self.empty = np.zeros((4, count), np.int64)
+        self.size_sum, self.size_squares, self.hits = np.zeros((3, count), np.int64)
         self.histogram = np.zeros((count, self._bins.size), dtype=np.int64)
         self.hit_histogram = np.zeros_like(self.histogram)
         self.noise, self.chance = noise, np.zeros(self.histogram.shape)
@@ -86,7 +85,6 @@ class Measurement:
         self.rows += len(scores)
         self.size_sum += sizes.sum(axis=0)
         self.size_squares += (sizes * sizes).sum(axis=0)
-        self.empty += (sizes == 0).sum(axis=0)
         bins = np.searchsorted(self._bins, sizes, side="right") - 1  # (batch, rules)
         for index, (column, of_rule) in enumerate(zip(bins.T, hits.T, strict=True)):
             self.histogram[index] += np.bincount(column, minlength=self._bins.size)

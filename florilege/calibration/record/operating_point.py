@@ -183,9 +183,9 @@ class OperatingPoint(SetRule):
 
     def row_on(self, measurement: Measurement, index: int) -> Row:
         """The threshold and its figures on other photos; it is this rule of a measurement."""
-        noise, counts = measurement.noise, measurement.counts(index, self.counts.value)
-        known = None if noise is None else noise.noise
-        return row_of(counts, measurement.rows, known, self.size_bounds)
+        counts, noisy = measurement.counts(index, self.counts.value), measurement.noise
+        noise = None if noisy is None else noisy.noise
+        return row_of(counts, measurement.rows, noise, self.size_bounds)
 
     @property
     def size_bounds(self) -> tuple[int, int]:

@@ -76,7 +76,7 @@ def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
     rules = [(rule, k) for rule in ("average_k", "top_k") for k in record.values(rule)]
     points = [record.point(PLAIN, record.setting(rule, k)) for rule, k in rules]
     point, ks, observations = (
-        record.point(PLAIN, record.setting("average_k")),
+        record.default_point,
         record.values("average_k"),
         outputs.observations,
     )

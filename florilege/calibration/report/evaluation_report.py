@@ -11,7 +11,6 @@ import numpy as np
 from PIL import Image
 
 from florilege.calibration.calibrate import BundleOutputs, Evaluation
-from florilege.calibration.metrics import shot_groups
 from florilege.calibration.record import CalibrationRecord, Row, measure_by_shots
 from florilege.calibration.report import diagnostic_plots as charts
 from florilege.calibration.report.diagnostics import Diagnostics, LargeSet, diagnose
@@ -178,7 +177,7 @@ def _comparison(content: _ReportContent) -> Iterator[Markup]:
 
 def _shots(content: _ReportContent) -> Iterator[Markup]:
     diagnostics, record, evaluation = content.diagnostics, content.record, content.evaluation
-    if record.class_counts_from != "train":
+    if not record.shot_groups:
         yield words("The bundle does not say how many training photos each class has.")
         return
     counts = np.array(record.class_counts)
@@ -188,7 +187,7 @@ def _shots(content: _ReportContent) -> Iterator[Markup]:
         content.measured.outputs.observations,
     )
     groups = measure_by_shots(sizes, hits, content.labels, counts, observations=observations)
-    among = {name: mask[content.labels] for name, mask in shot_groups(counts).items()}
+    among = {name: mask[content.labels] for name, mask in record.shot_groups.items()}
     present = {group.name: among[group.name] for group in groups}
     cells = []
     for group in groups:

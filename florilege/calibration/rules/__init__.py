@@ -19,12 +19,12 @@ from florilege.calibration.metrics import check_k
 from florilege.calibration.rules.label_noise import LabelNoise as LabelNoise
 from florilege.calibration.rules.label_noise import NoiseKind as NoiseKind
 from florilege.calibration.rules.label_noise import NoisyLabels as NoisyLabels
-from florilege.calibration.rules.label_noise import check_label_noise as check_label_noise
 from florilege.calibration.rules.label_noise import parse_label_noise as parse_label_noise
 from florilege.calibration.rules.score_summary import ScoreSummary as ScoreSummary
 from florilege.calibration.sets import Floats, Guarantee, SetRule, as_counts, as_labels, as_scores
 from florilege.calibration.threshold import DEFAULT_MAX_SIZE, RealNumber
 
+PREFERRED_K = 3.0  # the default mean size where it is calibrated
 MACRO_WEIGHT = 0.5
 """Default weight of the classes against the photos in the rules for rare classes."""
 

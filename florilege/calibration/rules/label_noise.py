@@ -37,14 +37,13 @@ import numpy as np
 from florilege.calibration.conformal import at_most, conformal_rank
 from florilege.calibration.sets import Bools, FloatArray, Floats, Ints
 from florilege.calibration.threshold import THRESHOLDS, RealNumber
-from florilege.errors import UsageError
 
 NoiseKind = Literal["uniform", "genus", "group"]
 _MOST_IN_A_LIST = 0.95  # beyond it a list holds little but wrong labels, and nothing is promised
 
 
-def parse_label_noise(text: str) -> tuple[NoiseKind, float | Path]:
-    """The kind of noise, and its rate or the file of a review.
+def parse_label_noise(text: str | None) -> tuple[NoiseKind, float | Path]:
+    """The kind of noise, and its rate or the file of a review; 0 for no text.
 
     Raises:
         ValueError: The rate is not in [0, 1), or there is no such file.
@@ -54,6 +53,7 @@ def parse_label_noise(text: str) -> tuple[NoiseKind, float | Path]:
         (('genus', 0.05), ('uniform', 0.02))
     """
     kinds: Mapping[str, NoiseKind] = {kind: kind for kind in get_args(NoiseKind)}
+    text = "0" if text is None else text
     prefix, _, rest = text.partition(":")
     kind, value = (kinds[prefix], rest) if prefix in kinds else ("uniform", text)
     try:
@@ -68,14 +68,6 @@ def parse_label_noise(text: str) -> tuple[NoiseKind, float | Path]:
     if not isfinite(rate) or not 0 <= rate < 1:
         raise ValueError(f"label_noise must be in [0, 1), got {value}")
     return kind, rate
-
-
-def check_label_noise(text: str | None) -> None:
-    """Raise UsageError unless :func:`parse_label_noise` takes it."""
-    try:
-        parse_label_noise(text or "0")
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ def evaluated(
 ) -> dict[View, _EvaluatedView]:
     outputs = scoring_of({"linear": LOGITS}, labels)
     photos = LabelledPhotos.of(record, outputs, None, places)
-    plain, *others = _EvaluatedView.all_of(photos, record, {}, int)
+    plain, *others = _EvaluatedView.all_of(photos, record, int)
     assert plain.view.single
     return {result.view: result for result in others}
 
