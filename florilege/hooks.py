@@ -190,10 +190,10 @@ def _plugins() -> pluggy.PluginManager:
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(_Hooks)
     for name in BUILT_IN:
-        manager.register(importlib.import_module(f"{GROUP}.plugins.{name}"), name)
+        manager.register(importlib.import_module(f"{GROUP}.plugins.{name}"))
     for entry in entry_points(group=GROUP):
         try:
-            manager.register(entry.load(), entry.name)
+            manager.register(entry.load())  # by its module: two packages may name theirs alike
             manager.check_pending()
         except Exception as error:
             package = "a package" if entry.dist is None else entry.dist.name

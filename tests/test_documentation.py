@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import florilege
 from florilege import cli
 from florilege.calibration.rules import RULES
 from florilege.errors import FlorilegeError
@@ -91,6 +92,20 @@ def test_the_tour_shows_the_code_of_its_files() -> None:
         code = _stripped((ROOT / file).read_text("utf-8"))
         for part in excerpt.split("...\n"):
             assert _stripped(part) in code, f"{file}:\n{part}"
+
+
+def test_what_the_table_of_rooms_names_is_there() -> None:
+    """A file or a folder of the room, with or without its ending; or a verb, or a page."""
+    rows = re.findall(r"^\| `([\w/]+)/` \| (.*) \|$", DOCS["architecture.md"], re.MULTILINE)
+    assert len(rows) > 6
+    verbs = {f"florilege {verb}" for verb in cli._verbs()} | {*cli._verbs()}
+    for room, about in rows:
+        folders = [ROOT / room, ROOT / "florilege" / room]
+        for name in re.findall(r"`([^`]+)`", about):
+            paths = [folder / f"{name}{end}" for folder in folders for end in ("", ".py")]
+            api = hasattr(florilege, name.removeprefix("florilege."))
+            exists = any(path.is_dir() if name.endswith("/") else path.exists() for path in paths)
+            assert exists or api or name in verbs or name == "calibration.json", f"{room}: {name}"
 
 
 def _stripped(code: str) -> str:

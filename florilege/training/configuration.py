@@ -26,6 +26,7 @@ from florilege.models.backbones import RECORD, Provenance, architecture
 from florilege.models.classes import ClassTable
 from florilege.models.photo_hashes import PHOTOS
 from florilege.settings import complaint
+from florilege.terminal import warn
 from florilege.training.config import (
     ABBREVIATIONS,
     CLIP_NORM,
@@ -173,6 +174,7 @@ def _canonical_names(plain: Mapping[str, Any]) -> Plain:
         settings["optimiser"] = other
     validation = settings.get("validation")
     if isinstance(validation, Mapping) and "average_k" in validation:
+        warn("validation.average_k is now called validation.k")
         settings["validation"] = {
             "k" if key == "average_k" else key: value for key, value in validation.items()
         }

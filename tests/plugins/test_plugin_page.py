@@ -104,6 +104,23 @@ def test_a_hook_that_there_is_not_is_an_error(installed: Any) -> None:
         hooks._plugins()
 
 
+@pytest.mark.parametrize("name", ["hub", "theirs"])
+def test_a_plugin_may_have_any_name_and_that_of_another(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        module = ModuleType(f"plugin_{number}")
+        vars(module)["recipes"] = hooks.hookimpl(lambda number=number: {f"r{number}": None})
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    entries = [EntryPoint(name, f"plugin_{number}", hooks.GROUP) for number in range(2)]
+    monkeypatch.setattr(hooks, "entry_points", lambda group: entries)
+    hooks._plugins.cache_clear()
+    try:
+        assert {"r0", "r1"} <= hooks.recipes().keys()
+    finally:
+        hooks._plugins.cache_clear()
+
+
 def test_two_plugins_with_one_name_are_an_error(installed: Any) -> None:
     installed(module_with(output_formats=lambda: {"dwc": None}))
     with pytest.raises(UsageError, match="two plugins have the output format 'dwc'"):

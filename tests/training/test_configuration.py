@@ -288,8 +288,12 @@ def test_momentum_is_not_for_adamw(setting: str) -> None:
         resolve({"data": "x"}, overrides=["optimiser.name=adamw", f"optimiser.{setting}"])
 
 
-def test_average_k_of_the_validation_is_read_as_its_k(tmp_path: Path) -> None:
+def test_average_k_of_the_validation_is_read_as_its_k(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert resolve({"data": "x"}, overrides=["validation.average_k=2"]).validation.k == 2
+    hints = [line for line in capsys.readouterr().err.splitlines() if "average_k" in line]
+    assert hints == ["warning: validation.average_k is now called validation.k"]
     old = _file(tmp_path, "validation: {average_k: 2.5, patience: 4}")
     assert resolve({"data": "x"}, config=old).validation.k == 2.5
     newer = resolve({"data": "x"}, overrides=["validation.k=4"], config=old).validation
