@@ -134,14 +134,15 @@ RANGE ?= lowest-direct highest
 RANGES_OF ?= serving
 EXTRAS_serving := --extra cpu --extra openvino --extra report --extra import --extra hub --extra otel
 EXTRAS_training := --extra cpu --extra openvino --extra train
-RANGE_TOOLS := frictionless httpx httpx2 hypothesis jsonschema pandas pytest pytest-timeout pytest-xdist scikit-learn
+RANGE_TOOLS := frictionless httpx httpx2 hypothesis jsonschema pandas pytest pytest-timeout pytest-xdist scikit-learn uv
 TESTS_training := $(addprefix tests/,models training florilege)
 TESTS_serving = tests/test_florilege.py $(addprefix tests/,florilege data server models calibration plugins) $(NEED_TORCH)
 # What pydantic makes of a schema differs; two tests compare every word of it.
 SCHEMAS := --deselect tests/server/test_model_and_classes.py::test_the_description_is_the_golden_one_and_without_a_feedback_store_lacks_only_that \
 	--deselect tests/calibration/record/test_record.py::test_the_published_schema_is_that_of_the_record
 NEED_TORCH := $(SCHEMAS) $(addprefix --ignore tests/,models/test_float32.py florilege/fit florilege/test_import_cli.py \
-	florilege/test_errors.py florilege/test_flowers102.py server/test_description.py \
+	florilege/test_errors.py florilege/test_flowers102.py florilege/test_suggestions.py \
+	plugins/papers server/test_description.py \
 	models/backbones models/imported models/test_export.py models/test_heads.py \
 	models/test_openvino_graph.py calibration/test_benchmarks.py)
 test-ranges: .venv/ship

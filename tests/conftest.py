@@ -18,7 +18,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's; each core has a proces
 for _verb in ("CALIBRATE", "EVALUATE", "PREDICT"):  # tests of the store name a folder of their own
     os.environ.setdefault(f"FLORILEGE_{_verb}_OUTPUT_CACHE", "none")
 os.fsync = lambda fd: None  # no test cuts the power, and thousands wait for the disk
-settings.register_profile("florilege", max_examples=60)
+# A first example may load a library, and other work may hold the cores: no example is timed.
+settings.register_profile("florilege", max_examples=60, deadline=None)
 settings.load_profile("florilege")
 silence_telemetry()
 

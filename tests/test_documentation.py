@@ -53,6 +53,27 @@ def test_the_tests_that_make_targets_name_exist() -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+def test_no_test_of_the_ranges_without_torch_imports_it() -> None:
+    """`make test-ranges` has environments without it, in which such a file cannot be collected."""
+    content = (ROOT / "Makefile").read_text("utf-8")
+    folders, without = (
+        [ROOT / "tests" / path for path in re.findall(r"[\w/.]+", listed)]
+        for listed in (
+            *re.findall(r"TESTS_serving = .*addprefix tests/,([^)]*)", content),
+            *re.findall(r"NEED_TORCH := .*addprefix --ignore tests/,([^)]*)", content),
+        )
+    )
+    needs = r"^(from|import) (torch|torchvision|timm|florilege\.training|tests\.training)\b"
+    files = [path for folder in folders for path in folder.rglob("test_*.py")]
+    assert files
+    assert [
+        str(path)
+        for path in files
+        if re.search(needs, path.read_text("utf-8"), re.MULTILINE)
+        and not any(path.is_relative_to(other) for other in without)
+    ] == []
+
+
 def test_the_examples_of_every_docstring_are_run() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     places = settings["tool"]["pytest"]["ini_options"]["testpaths"]

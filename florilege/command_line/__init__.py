@@ -79,9 +79,9 @@ def _named(title: str, parameters: Iterable[Any]) -> str:
 def _panels(command: Any, context: Any) -> dict[str, list[Any]]:
     """The parameters by heading; those without one come first."""
     panels: dict[str, list[Any]] = {title: [] for title in _OWN_HEADINGS}
-    about_help = {"help", "help_all"}  # who reads this has found them
+    about_help = {"--help", "--help-all"}  # who reads this has found them
     for parameter in command.get_params(context):
-        if parameter.name in about_help:
+        if about_help.intersection(parameter.opts):  # click 8.5 renamed the parameter itself
             continue
         if parameter.param_type_name == "argument":
             panels["Arguments"].append(parameter)

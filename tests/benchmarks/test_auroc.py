@@ -14,7 +14,7 @@ values = st.lists(st.sampled_from([0.0, 0.1, float(np.nextafter(0.1, 1)), 0.5, -
 RUNS = 1000
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(inside=values, outside=values)
 def test_the_area_counts_all_pairs_and_ties_half(inside: list[float], outside: list[float]) -> None:
     pairs = [(a > b) + (a == b) / 2 for a in inside for b in outside]
@@ -22,7 +22,7 @@ def test_the_area_counts_all_pairs_and_ties_half(inside: list[float], outside: l
     assert auroc(outside, inside) == pytest.approx(1 - auroc(inside, outside))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(inside=values, outside=values)
 def test_the_interval_holds_the_area_and_stays_within_0_and_1(
     inside: list[float], outside: list[float]

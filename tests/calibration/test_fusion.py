@@ -25,7 +25,7 @@ def fused(logits: np.ndarray, fusion: Fusion) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", SCORE_KINDS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 1000), shape=shapes)
 def test_fusion_is_the_photos_mean(kind: ScoreKind, seed: int, shape: tuple[int, int, int]) -> None:
     logits = some_logits(seed, *shape)
@@ -34,7 +34,7 @@ def test_fusion_is_the_photos_mean(kind: ScoreKind, seed: int, shape: tuple[int,
         assert scores_of_plant == pytest.approx(sum(single) / len(single))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 1000), shape=shapes, exponent=st.sampled_from([0.2, 0.7, 1.0]))
 def test_a_product_counts_the_prior_once(
     seed: int, shape: tuple[int, int, int], exponent: float
@@ -73,7 +73,7 @@ def test_a_place_is_added_to_each_photo_of_a_mean_and_once_to_a_product(fusion: 
 
 
 @both
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 1000), shape=shapes)
 def test_the_order_of_photos_and_the_plants_beside_change_no_digit(
     fusion: Fusion, seed: int, shape: tuple[int, int, int]

@@ -29,7 +29,7 @@ def mean_sizes(splits: int, rows: int, **settings: object) -> NDArray[np.float64
     return np.array(sizes)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), scores=score_arrays(infinite=False), min_size=st.sampled_from([0, 1]))
 def test_the_mean_guarantee_leaves_room_for_one_more_row_of_the_largest_set(
     data: st.DataObject, scores: Scores, min_size: int

@@ -11,7 +11,7 @@ from florilege.calibration.marginals import HEAVY, LARGEST_K, ROWS_AT_ONCE, top_
 from tests.calibration.oracles import marginals
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     data=st.data(),
     logits=st.lists(st.floats(-12, 12) | st.sampled_from([0.0, 5.0]), min_size=1, max_size=12),

@@ -20,7 +20,7 @@ from florilege.calibration.sets import SetRule
 from tests.calibration.strategies import Scores, draw_labels, score_arrays
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), scores=score_arrays(infinite=False), min_size=st.sampled_from([0, 1]))
 def test_a_measurement_counts_the_sets(data: st.DataObject, scores: Scores, min_size: int) -> None:
     labels = np.array(draw_labels(data, scores))

@@ -26,7 +26,7 @@ def class_by_class(hits: list[bool], labels: list[int]) -> float:
     return sum(shares) / len(shares)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), scores=score_arrays())
 def test_average_k_figures_are_those_of_loops(data: st.DataObject, scores: Scores) -> None:
     labels = draw_labels(data, scores)
@@ -43,7 +43,7 @@ def test_average_k_figures_are_those_of_loops(data: st.DataObject, scores: Score
     assert histogram.tolist() == [sizes.count(size) for size in range(scores.shape[1] + 1)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), scores=score_arrays())
 def test_top_k_figures_are_those_of_a_stable_sort(data: st.DataObject, scores: Scores) -> None:
     labels = draw_labels(data, scores)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from florilege.calibration.photo_groups import groups_of, observation_numbers, one_of_each
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data(), size=st.integers(1, 4), seed=st.integers(0, 5))
 def test_groups_are_disjoint_and_of_one_plant(data: st.DataObject, size: int, seed: int) -> None:
     rows = data.draw(st.integers(0, 30))
@@ -31,7 +31,7 @@ def test_groups_are_disjoint_and_of_one_plant(data: st.DataObject, size: int, se
         assert (plant in used) == (max(map(labels_of_plant.count, labels_of_plant)) >= size)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     labels=st.lists(st.integers(0, 4), min_size=1, max_size=40),
     size=st.integers(1, 5),

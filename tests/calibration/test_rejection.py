@@ -201,7 +201,7 @@ def test_a_clear_photo_is_more_familiar_than_an_empty_one(kind: ScoreKind) -> No
     assert generalised_entropy(logits[2:], kind)[0] == result[2]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     values=st.lists(
         st.sampled_from([0.1, float(np.nextafter(0.1, 1)), 0.5, -np.inf, 3.0]) | st.floats(0, 1),

@@ -21,7 +21,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(florilege.calibration.threshold, "BLOCK", 5)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data(), scores=score_arrays())
 def test_any_split_into_workers_gives_the_same_bits(data: st.DataObject, scores: Scores) -> None:
     rows, classes = scores.shape
@@ -38,7 +38,7 @@ def test_any_split_into_workers_gives_the_same_bits(data: st.DataObject, scores:
         assert order[0].threshold(average_k) == average_k_threshold(scores, average_k)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     average_k=st.sampled_from([0.3, 0.5, 1.0, 2.5]),

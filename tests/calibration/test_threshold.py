@@ -24,7 +24,7 @@ ABOVE_SINGLE = np.nextafter(SINGLE, np.float32(1))
 BEFORE_ROW_2 = [[0.5, 0.5], [0.5, 0.5]]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data(), scores=score_arrays())
 def test_the_threshold_is_that_of_a_full_sort(data: st.DataObject, scores: Scores) -> None:
     average_k = data.draw(average_ks(scores.shape[1]))
@@ -99,7 +99,7 @@ def test_the_input_is_left_alone() -> None:
     assert (scores == before).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(scores=score_arrays(classes=4), seed=st.integers(0, 9))
 def test_the_order_of_rows_and_classes_does_not_matter(scores: Scores, seed: int) -> None:
     random = np.random.default_rng(seed)

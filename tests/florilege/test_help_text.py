@@ -8,7 +8,8 @@ import typer
 from typer.testing import CliRunner
 
 from florilege import cli
-from florilege.command_line import HELP_ALL
+from florilege.command_line import HELP_ALL, write_overview
+from florilege.data.cli import app as data_app
 from tests.write_commands import verbs
 
 SKIPPED = ("help", "help_all")
@@ -108,6 +109,18 @@ def test_choices_that_are_too_long_for_a_line_stand_in_the_text() -> None:
     text = help_of(command, "verb")
     assert "  --rule RULE\n      Rule. One of balanced_average_k, balanced_coverage, " in text
     assert "[default: coverage]" in text
+
+
+def test_the_flag_of_the_help_is_left_out_whatever_click_calls_its_parameter() -> None:
+    group: Any = typer.main.get_command(data_app)
+    context = typer.Context(group)
+    (option,) = group.get_params(context)
+    option.name = "_click_default_help"  # since 8.5
+    formatter = context.make_formatter()
+    group.get_params = lambda _: [option]
+    write_overview(context, formatter)
+    assert "--help" not in formatter.getvalue()
+    assert "check" in formatter.getvalue()
 
 
 @pytest.mark.parametrize(("words", "known"), [([], "fit"), (["data"], "check")])

@@ -148,7 +148,7 @@ def test_pictures_are_held_whole_but_for_baseline_jpegs_and_those_that_are_refus
     assert held(picture(1000, 1000)) == 10**6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 700), st.integers(1, 700), st.integers(1, 400))
 def test_a_baseline_jpeg_counts_as_the_decoder_shrinks_it(
     width: int, height: int, least: int

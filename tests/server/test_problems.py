@@ -256,7 +256,7 @@ def test_every_answer_has_the_security_headers(client: TestClient) -> None:
         assert "http" not in policy
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     start=st.sampled_from(
         [PHOTO, jpeg(60), garden.encoded(garden.pixels(garden.COLOURS[2]), "WEBP")]
@@ -277,7 +277,7 @@ def test_damage_of_any_kind_gets_a_documented_answer(
     assert response.status_code in (200, 413, 415, 422)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.dictionaries(
         st.sampled_from(["rule", "k", "coverage", "lang", "max_results", "include", "reject", "x"]),

@@ -235,8 +235,23 @@ class TimmNetwork(Architecture):
         raise BundleError(f"https://huggingface.co/{repository} holds no {' and no '.join(files)}")
 
 
-@cache
 def _configuration(plain: str) -> Mapping[str, Any]:
+    return _configuration_of(plain, _version(plain))
+
+
+def _version(plain: str) -> int:
+    """When the file that describes a folder's network was written; 0 for any other network.
+
+    What is cached belongs to one: a program may save another network to the same folder.
+    """
+    if not plain.startswith(_FOLDER):
+        return 0
+    file = Path(plain.removeprefix(_FOLDER)) / "config.json"
+    return file.stat().st_mtime_ns if file.is_file() else 0
+
+
+@cache
+def _configuration_of(plain: str, version: int) -> Mapping[str, Any]:
     try:
         with torch.device("meta"):
             own: Mapping[str, Any] = _create(plain).pretrained_cfg
@@ -257,9 +272,13 @@ def _configuration(plain: str) -> Mapping[str, Any]:
     return own
 
 
-@cache
 def _features(plain: str, side: int) -> int | None:
     """Features of a picture of ``side`` pixels; None if the network does not take this size."""
+    return _features_of(plain, side, _version(plain))
+
+
+@cache
+def _features_of(plain: str, side: int, version: int) -> int | None:
     try:
         with torch.device("meta"), torch.no_grad():  # shapes without computation
             network = _create(plain, side).eval()

@@ -124,14 +124,14 @@ def demand_pyarrow() -> ModuleType:
 
 
 def print_table(lines: Iterable[Line], to: TextIO, *, common_names: bool) -> None:
-    """Print a table for people after all answers."""
+    """Print a table for people after all answers; a row is one line, but on a terminal."""
     table = LineTable("photo", "size", "set", box=None, padding=(0, 2, 0, 0))
     for line in lines:
         others = len(line["paths"]) - 1
         photos = f"{line['path']} and {others} more" if others else line["path"]
         table.add_row(Text(in_one_line(photos), overflow="fold"), *_table_cells(line, common_names))
     console = Console(file=to)
-    Console(file=to, width=console.width if console.is_terminal else 200).print(table)
+    Console(file=to, width=console.width if console.is_terminal else 10_000).print(table)
 
 
 def _table_cells(line: Line, common_names: bool) -> tuple[str, Text]:

@@ -115,7 +115,7 @@ def test_other_scores_are_noticed(values: np.ndarray) -> None:
         assert test.update(random.choice(values, 1500)).max() >= ALARM
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cuts=st.lists(st.integers(0, 60), max_size=5), seed=st.integers(0, 100))
 def test_batches_and_a_saved_state_make_no_difference(cuts: list[int], seed: int) -> None:
     values = np.random.default_rng(seed).choice(POOL, 60)
@@ -171,7 +171,7 @@ def by_definition(log_gains: np.ndarray) -> list[float]:
     return capital
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 1000), rows=st.integers(0, 12), players=st.integers(1, 4))
 def test_shares_enter_at_every_row(seed: int, rows: int, players: int) -> None:
     gains = np.random.default_rng(seed).normal(0, 1, (rows, players))

@@ -60,7 +60,7 @@ def expected(requests: range, photos: int = 1) -> list[list[list[float]]]:
     return [logits_of(request, photos).tolist() for request in requests]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(photos=st.lists(st.integers(1, 5), min_size=1, max_size=40))
 def test_every_request_is_read_back_bit_for_bit_in_order(
     tmp_path_factory: pytest.TempPathFactory, photos: list[int]

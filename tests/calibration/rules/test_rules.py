@@ -20,7 +20,7 @@ def as_sets(mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[set[i
     return [set(np.flatnonzero(row).tolist()) for row in mask]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data(), scores=score_arrays())
 def test_average_k_is_algorithm_1(data: st.DataObject, scores: Scores) -> None:
     average_k = data.draw(average_ks(scores.shape[1]))
@@ -31,7 +31,7 @@ def test_average_k_is_algorithm_1(data: st.DataObject, scores: Scores) -> None:
     assert rule.achieved == rule.sets(scores).sum() / len(scores)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data(), scores=score_arrays(infinite=False))
 def test_with_min_size_the_rest_alone_is_cut(data: st.DataObject, scores: Scores) -> None:
     average_k = data.draw(average_ks(scores.shape[1], lowest=1))
@@ -55,7 +55,7 @@ def test_one_class_is_a_set_of_its_own(min_size: int) -> None:
     assert rule.achieved == 1.0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), scores=score_arrays(infinite=False))
 def test_top_k_holds_the_k_best(data: st.DataObject, scores: Scores) -> None:
     k = data.draw(st.integers(1, scores.shape[1]))
@@ -64,7 +64,7 @@ def test_top_k_holds_the_k_best(data: st.DataObject, scores: Scores) -> None:
     assert rule.lambda_val is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     data=st.data(),
     scores=score_arrays(infinite=False),
@@ -131,7 +131,7 @@ def test_without_counts_the_labels_are_counted() -> None:
     assert counted.lambda_val == given_counts.lambda_val
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(scores=score_arrays(classes=4, infinite=False), seed=st.integers(0, 5))
 def test_sets_shrink_as_k_falls(scores: Scores, seed: int) -> None:
     last = None

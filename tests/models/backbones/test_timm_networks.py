@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,16 @@ def test_a_folder_of_timms_is_a_network_with_weights_and_settings(tmp_path: Path
     (tmp_path / "model/model.safetensors").unlink()
     with pytest.raises(BundleError, match="pytorch_model"):
         build(name, 3, "linear", "pretrained")
+
+
+def test_another_network_saved_to_the_same_folder_is_read_anew(tmp_path: Path) -> None:
+    name = f"timm:local-dir:{_folder(tmp_path / 'model')}"
+    assert architecture(name).preprocess().image_size == 96
+    file = tmp_path / "model/config.json"
+    before = file.stat().st_mtime_ns
+    file.write_text(file.read_text().replace("96", "64"))
+    os.utime(file, ns=(before + 1, before + 1))
+    assert architecture(name).preprocess().image_size == 64
 
 
 @pytest.mark.parametrize("content", [None, "no json", "{}", '{"architecture": "no_such"}'])

@@ -190,12 +190,14 @@ def test_every_format_marks_suspect_photos_and_names_the_model(
 
 
 def test_a_name_of_two_lines_is_one_row(bundle: Path, tmp_path: Path) -> None:
-    names = ["two\nlines.png", "a\rb.png"]
+    folder = f"{'a' * 200}/"  # longer than the lines of a terminal
+    names = [f"{folder}two\nlines.png", "a\rb.png"]
+    (tmp_path / folder).mkdir()
     (tmp_path / names[0]).write_bytes(garden.photo(3))
     (tmp_path / names[1]).write_text("no photo")
     result = run(bundle, *(tmp_path / name for name in names))
     rows = [line.split()[0] for line in result.stdout.splitlines() if line.startswith("/")]
-    assert rows == [f"{tmp_path}/two\\nlines.png", f"{tmp_path}/a\\rb.png"]
+    assert rows == [f"{tmp_path}/{folder}two\\nlines.png", f"{tmp_path}/a\\rb.png"]
     assert f"failed: {tmp_path}/a\\rb.png: " in result.stderr
     cells = csv_rows(bundle, *(tmp_path / name for name in names))
     assert {row["path"] for row in cells} == {f"{tmp_path}/{name}" for name in names}

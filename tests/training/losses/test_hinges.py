@@ -23,7 +23,7 @@ def gradient(scores: Tensor, labels: Tensor, k: int, tau: float) -> Tensor:
 
 
 @given(batches(), st.sampled_from([*TEMPERATURES, 1e-7]), st.sampled_from([0.0, 0.3, 1.0]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_float64_is_the_enumeration_of_all_sets(batch: Batch, tau: float, margin: float) -> None:
     expected = [oracles.smooth_top_k(s, y, batch.k, tau, margin) for s, y in batch.rows]
     value = smooth_top_k(batch.scores, batch.labels, k=batch.k, tau=tau, margin=margin)

@@ -63,7 +63,7 @@ def test_a_loss_is_its_formula_for_hard_and_soft_labels(
     loss, oracle = getattr(florilege.training.losses, key), getattr(oracles, key)
 
     @given(batches())
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     def check(batch: Batch) -> None:
         options = {name: batch.k if name == "k" else each for name, each in parameters.items()}
         rows = batch.scores.tolist()

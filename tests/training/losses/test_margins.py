@@ -13,7 +13,7 @@ from tests.training.losses.batches import Batch, batches
 
 
 @given(batches(), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_ldam_is_its_formula_for_hard_and_soft_labels(batch: Batch, data: st.DataObject) -> None:
     classes = batch.scores.shape[1]
     counts = data.draw(st.lists(st.integers(1, 10_000), min_size=classes, max_size=classes))

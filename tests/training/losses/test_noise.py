@@ -44,7 +44,7 @@ def test_the_worked_example_of_the_paper_is_the_operator_with_k_two() -> None:
 
 
 @given(batches(), st.integers(1, 4), st.integers(0, 99), st.sampled_from([1e-3, 0.2, 5.0]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_at_fixed_noise_both_losses_are_their_formulas(
     batch: Batch, samples: int, seed: int, epsilon: float
 ) -> None:

@@ -40,7 +40,7 @@ def seen(loss: Role) -> list[int]:
 
 
 @given(batches())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_it_is_its_formula(batch: Batch) -> None:
     classes = batch.scores.shape[1]
     theta = batch.scores.flip(0, 1) / 2

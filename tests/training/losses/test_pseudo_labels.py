@@ -33,7 +33,7 @@ def chosen(keys: Tensor, count: int, at_most: int | None = None, **given: Any) -
 
 
 @given(values, st.integers(0, 70))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_largest_are_those_of_a_full_sort_with_ties_in_order(
     keys: list[float], count: int
 ) -> None:
@@ -71,14 +71,14 @@ def test_what_is_minus_infinite_is_never_chosen() -> None:
 
 
 @given(values, st.integers(0, 70), st.integers(0, 20))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_fewer_may_be_chosen_than_were_looked_at(keys: list[float], count: int, more: int) -> None:
     expected = [i for i in by_hand(keys, count) if keys[i] > -torch.inf]
     assert chosen(torch.tensor(keys, dtype=torch.float64), count, count + more) == expected
 
 
 @given(st.lists(values, min_size=1, max_size=4), st.integers(0, 80))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_groups_are_chosen_from_as_one_sort_over_all_would(
     groups: list[list[float]], count: int
 ) -> None:

@@ -14,7 +14,7 @@ from tests.training.losses.examples import one_hot
 
 
 @given(batches())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_expected_positive_is_its_formula_with_one_over_the_classes_as_beta(batch: Batch) -> None:
     rows, classes = batch.scores.shape
     targets = one_hot(batch.labels, classes)

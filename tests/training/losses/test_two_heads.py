@@ -18,7 +18,7 @@ from tests.training.losses.examples import one_hot
 @given(
     batches(), st.sampled_from([1.0, 1.5, 2.0, 2.25, math.inf]), st.sampled_from([0.0, 0.3, 5.0])
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_it_is_its_formula_for_any_k_with_ties(
     batch: Batch, average_k: float, alpha: float
 ) -> None:
