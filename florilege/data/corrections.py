@@ -92,8 +92,9 @@ def _fault(answer: ReviewAnswer) -> str:
     if answer.order not in (*_ORDERS, ""):
         return f"order must be {', '.join(_ORDERS[:2])} or {_ORDERS[2]}, got {answer.order!r}"
     if (answer.answer == CORRECTED) != bool(answer.corrected):
-        what = "needs a class id" if answer.answer == CORRECTED else "must be empty"
-        return f"the column corrected {what} where the answer is {answer.answer!r}"
+        if answer.answer == CORRECTED:
+            return "the right class id is missing"
+        return f"the column corrected must be empty where the answer is {answer.answer!r}"
     return ""
 
 

@@ -21,9 +21,11 @@ from florilege.models.classes import ClassInfo
 from florilege.settings import complaint
 
 MOST_PICTURES = 10_000_000  # of the flora, per split; all are drawn at once, 120 bytes a picture
-# A value has no `/`: a path such as `C:/photos/noise=1` is no option. Only `labels` names a file.
-_OPTION = r"\s*(?:labels\s*=[^,]*|\w+\s*=[^,=/\\]*)"
-_OPTIONS = re.compile(rf"{_OPTION}(,{_OPTION})*")
+# A value has no `/`: a path such as `C:/photos/noise=1` is no option. Only `labels` names a file, of
+# whose name a comma or colon is a part unless an option follows.
+_OPTION = r"\s*(?:labels\s*=[^,]*(?:,[^,=]+(?=,|$))*|\w+\s*=[^,:=/\\]*)"
+_WITH_OPTIONS = re.compile(rf"(?P<base>.+?):(?P<options>{_OPTION}(?:,{_OPTION})*)")
+_PART = re.compile(rf"{_OPTION}|[^,]+")
 
 
 class TrainingOptions(BaseModel):
@@ -85,13 +87,13 @@ def parse_options(source: str) -> tuple[str, TrainingOptions]:
         >>> source, options = parse_options("photos.csv:noise=0.2")
         >>> source, options.noise
         ('photos.csv', 0.2)
+        >>> parse_options("photos.csv:labels=of Ann, Bob.csv,noise=0.2")[1].labels
+        'of Ann, Bob.csv'
     """
     if is_flora(source):
         return "flora", parse_flora_options(source)
-    if not _has_options(source):
-        return source, TrainingOptions()
-    base, _, text = source.rpartition(":")
-    return base, _read(TrainingOptions, source, text)
+    base, options = _parted(source)
+    return base, _read(TrainingOptions, source, options)
 
 
 def parse_flora_options(source: str) -> FloraOptions:
@@ -99,12 +101,12 @@ def parse_flora_options(source: str) -> FloraOptions:
 
     Errors are those of `parse_options`.
     """
-    return _read(FloraOptions, source, source.partition(":")[2])
+    return _read(FloraOptions, source, _PART.findall(source.partition(":")[2]))
 
 
-def _read(model: type[Options], source: str, text: str) -> Options:
+def _read(model: type[Options], source: str, options: Sequence[str]) -> Options:
     values = dict[str, str]()
-    for option in filter(str.strip, text.split(",")):
+    for option in filter(str.strip, options):
         name = split_name(_name(option)) or _name(option)
         if name in values:
             raise DataError(f"{source}: {name} is given twice")
@@ -124,10 +126,10 @@ def add_options(source: str, options: str) -> str:
         >>> add_options("cifar-100-python", "noise=0.2")
         'cifar-100-python:noise=0.2'
     """
-    has_options, tail = _has_options(source), source.rpartition(":")[2]
-    existing = {_name(option) for option in tail.split(",")} if has_options else set[str]()
-    added = [option for option in options.split(",") if _name(option) not in existing]
-    return f"{source}{',' if has_options else ':'}{','.join(added)}" if added else source
+    base, present = _parted(source)
+    names = {*map(_name, present)}
+    added = [option for option in _PART.findall(options) if _name(option) not in names]
+    return f"{base}:{','.join([*present, *added])}" if added else source
 
 
 def without_option(source: str, name: str) -> str:
@@ -139,10 +141,8 @@ def without_option(source: str, name: str) -> str:
         >>> without_option("photos.csv:labels=review.csv", "labels")
         'photos.csv'
     """
-    if not _has_options(source):
-        return source
-    base, _, tail = source.rpartition(":")
-    others = [option for option in tail.split(",") if _name(option) != name]
+    base, present = _parted(source)
+    others = [option for option in present if _name(option) != name]
     return f"{base}:{','.join(others)}" if others else base
 
 
@@ -150,14 +150,19 @@ def _name(option: str) -> str:
     return option.partition("=")[0].strip()
 
 
-def _has_options(source: str) -> bool:
-    base, _, tail = source.rpartition(":")
-    if not (base and _OPTIONS.fullmatch(tail)):
-        return False
+def _parted(source: str) -> tuple[str, list[str]]:
+    """A source without its options, and these; one that exists as a path has none."""
+    match = _WITH_OPTIONS.fullmatch(source)
+    if match is None or _exists(source):
+        return source, []
+    return match["base"], _PART.findall(match["options"])
+
+
+def _exists(source: str) -> bool:
     try:
-        return not Path(source).exists()
+        return Path(source).exists()
     except OSError:  # such as a name that is too long to exist
-        return True
+        return False
 
 
 def fraction(key: str, seed: int) -> float:

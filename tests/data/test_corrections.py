@@ -43,7 +43,7 @@ def changes(folder: Path, file: Path) -> dict[str, str]:
 
 def corrections(folder: Path, *lines: str) -> Path:
     """A file of corrections in a folder of its own."""
-    path = folder.parent / "my files" / "review.csv"
+    path = folder.parent / "Ann, Bob 10:30" / "my review, 2.csv"
     path.parent.mkdir(exist_ok=True)
     path.write_text("\n".join(lines) + "\n", "utf-8")
     return path
@@ -104,15 +104,15 @@ def test_a_photo_that_is_held_out_takes_its_correction_along(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ((), r"review.csv is empty; its first line must name the columns"),
-        (("path,class_id",), r"review.csv holds no answers: only a header line"),
-        ((HEAD,), r"review.csv holds no answers"),
+        ((), r"review, 2.csv is empty; its first line must name the columns"),
+        (("path,class_id",), r"review, 2.csv holds no answers: only a header line"),
+        ((HEAD,), r"review, 2.csv holds no answers"),
         (("path,label", f"{VAL},x"), "has the columns path, label; corrections have path and "),
         (("path,class_id", "", "", "val/nobody.png,Rosa rugosa"),
-         "review.csv: 1 photo that .*photos.* lacks: 'line 4: val/nobody.png'; paths are relative"),
+         "review, 2.csv: 1 photo that .*photos.* lacks: 'line 4: val/nobody.png'; paths are relative"),
         (("path,class_id", f"{TEST},Rosa rugosa", f"{VAL},Rosa alba"),
          rf"1 row with class ids that .* lacks \('Rosa alba'\): 'line 3: {VAL}'"),
-        (("path,class_id", f"{VAL},"), "line 2: the column corrected needs a class id"),
+        (("path,class_id", f"{VAL},"), "line 2: the right class id is missing"),
         (("path,class_id", f"{VAL},Rosa rugosa", f"./{VAL},Rosa canina"),
          rf"1 photo with answers that contradict each other: 'line 2: {VAL}', 'line 3: {VAL}'"),
         ((HEAD, f"{VAL},Rosa canina,confirmed,,a,", f"{VAL},Rosa canina,corrected,Rosa rugosa,b,"),

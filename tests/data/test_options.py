@@ -21,6 +21,9 @@ FLORA = "flora:train=1,val=1,test=1,"
         ("photos.csv:imbalance=100,sample_seed=7", "photos.csv",
          TrainingOptions(imbalance=100, sample_seed=7)),
         ("photos:imbalance=1,fraction=1,noise=1", "photos", TrainingOptions(noise=1)),
+        (r"C:\photos:labels=C:\Ann, Bob,noise=1", r"C:\photos",
+         TrainingOptions(labels=r"C:\Ann, Bob", noise=1)),
+        ("flora:labels=a, b/c,train=5,", "flora", FloraOptions(labels="a, b/c", train=5)),
         *((path, path, TrainingOptions()) for path in
           ("photos", "", r"C:\photos\a=b", "C:/photos/noise=1", "no:0.2", "a:b:c")),
     ],
@@ -77,6 +80,7 @@ def test_a_wrong_option_is_refused(source: str, options: str, message: str) -> N
         ("photos:hold_out=1,noise=1", "photos:hold_out=1,noise=1"),
         ("flora:train=4000", "flora:train=4000,noise=0.2,hold_out=5"),
         ("a:b/photos", "a:b/photos:noise=0.2,hold_out=5"),
+        ("photos:labels=a, b,fraction=0.5", "photos:labels=a, b,fraction=0.5,noise=0.2,hold_out=5"),
         ("x" * 5000, "x" * 5000 + ":noise=0.2,hold_out=5"),
     ],
 )
