@@ -21,8 +21,8 @@ from florilege.models.classes import ClassInfo
 from florilege.settings import complaint
 
 MOST_PICTURES = 10_000_000  # of the flora, per split; all are drawn at once, 120 bytes a picture
-# A value has no `/`: a path such as `C:/photos/noise=1` is no option. Only `labels` names a file, of
-# whose name a comma or colon is a part unless an option follows.
+# A value has no `/`: a path such as `C:/photos/noise=1` is no option. Only `labels` names a file; a
+# comma or colon is part of the name unless an option follows.
 _OPTION = r"\s*(?:labels\s*=[^,]*(?:,[^,=]+(?=,|$))*|\w+\s*=[^,:=/\\]*)"
 _WITH_OPTIONS = re.compile(rf"(?P<base>.+?):(?P<options>{_OPTION}(?:,{_OPTION})*)")
 _PART = re.compile(rf"{_OPTION}|[^,]+")

@@ -109,7 +109,7 @@ def test_a_photo_that_is_held_out_takes_its_correction_along(tmp_path: Path) -> 
         ((HEAD,), r"review, 2.csv holds no answers"),
         (("path,label", f"{VAL},x"), "has the columns path, label; corrections have path and "),
         (("path,class_id", "", "", "val/nobody.png,Rosa rugosa"),
-         "review, 2.csv: 1 photo that .*photos.* lacks: 'line 4: val/nobody.png'; paths are relative"),
+         "2.csv: 1 photo that .*photos.* lacks: 'line 4: val/nobody.png'; paths are relative"),
         (("path,class_id", f"{TEST},Rosa rugosa", f"{VAL},Rosa alba"),
          rf"1 row with class ids that .* lacks \('Rosa alba'\): 'line 3: {VAL}'"),
         (("path,class_id", f"{VAL},"), "line 2: the right class id is missing"),

@@ -120,12 +120,19 @@ def label_doubt(
     rows, rates = _can_be_judged(classes, grid[0, 0]), _RATES
     if not rows.any():  # nothing is known of the rate, but something of the order
         rows, rates = ~np.isnan(grid[0, 0]), (0.0,)
+    number, replied = len(np.unique(classes)), replies[rows]
     best = (-np.inf, 0.0, grid[0, 0])
     for heads in grid.reshape(-1, len(values)) if rows.any() else ():
-        of_rows = np.exp(heads[rows]), replies[rows]
-        likelihood, rate = _most_probable(*of_rows, len(np.unique(classes)), rates)
+        likelihood, rate = _most_probable(np.exp(heads[rows]), replied, number, rates)
         best = max(best, (likelihood, rate, heads), key=lambda item: item[0])
-    _, rate, heads = best
+    likelihood, rate, heads = best
+    # Heads that foretell labels no better than frequencies do cannot judge them. By luck the best
+    # of so many heads and rates does better by this.
+    luck = np.log(grid[..., 0].size * len(rates)) / max(1, len(replied))
+    share = np.bincount(classes)[classes[rows]] / len(classes)
+    without_heads, rate_without = _most_probable(share, replied, number, rates)
+    if likelihood - luck <= without_heads:
+        rate = rate_without
     return _LabelDoubt(
         labels=classes, probabilities=np.exp(heads), wrong_rate=rate, answers=replies
     )
@@ -153,8 +160,8 @@ def _most_probable(
         chance = rate / classes
         of_answers = confirmed * _log(1 - rate + chance) + corrected * _log(chance)
         of_others = _log((1 - rate) * others + chance).sum()
-        likelihoods.append(float(of_decided + of_answers + of_others) / len(probabilities))
-    best = int(np.argmax(likelihoods))
+        likelihoods.append(float(of_decided + of_answers + of_others) / max(1, len(probabilities)))
+    best = int(np.argmax(np.round(likelihoods, 9)))  # of rates that are level, the smallest
     return likelihoods[best], rates[best]
 
 

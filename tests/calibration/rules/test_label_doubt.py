@@ -123,6 +123,14 @@ def test_the_rate_of_wrong_labels_is_estimated(rate: float) -> None:
     assert (doubt.right[labels == truth] >= 0.5).mean() > 0.97
 
 
+@pytest.mark.parametrize(("width", "classes"), [(0.0, 3), (1.0, 20)])
+def test_heads_that_know_nothing_leave_out_nothing(width: float, classes: int) -> None:
+    features = width * np.random.default_rng(1).normal(size=(600, 20))
+    doubt = label_doubt(features, np.arange(600) % classes)
+    assert doubt.wrong_rate == 0
+    assert doubt.believed().all()
+
+
 def test_believed_labels_are_right_and_the_others_wrong() -> None:
     features, truth = blobs(1200)
     random = np.random.default_rng(6)
