@@ -134,7 +134,7 @@ RANGE ?= lowest-direct highest
 RANGES_OF ?= serving
 EXTRAS_serving := --extra cpu --extra openvino --extra report --extra import --extra hub --extra otel
 EXTRAS_training := --extra cpu --extra openvino --extra train
-RANGE_TOOLS := frictionless httpx httpx2 hypothesis jsonschema pandas pytest pytest-timeout pytest-xdist scikit-learn uv
+RANGE_TOOLS := frictionless httpx httpx2 hypothesis jsonschema pandas pytest pytest-timeout pytest-xdist scikit-learn setuptools uv
 TESTS_training := $(addprefix tests/,models training florilege)
 TESTS_serving = tests/test_florilege.py $(addprefix tests/,florilege data server models calibration plugins) $(NEED_TORCH)
 # What pydantic makes of a schema differs; two tests compare every word of it.

@@ -11,6 +11,7 @@ import logging
 import os
 import platform
 import resource
+import select
 import signal
 import socket
 import struct
@@ -136,12 +137,20 @@ class Dispatcher:
 
     def _give(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for target in sorted((target for target in self.targets if target.ready), key=_load):
-            # A worker that has just died, or takes nothing more, is passed over.
-            with suppress(OSError):
-                socket.send_fds(target.channel, [b"+"], [connection.fileno()])
-                target.connections_given += 1
+        while not self._closing.is_set():
+            full = list[socket.socket]()
+            for target in sorted((target for target in self.targets if target.ready), key=_load):
+                with suppress(OSError):  # a worker that has just died is passed over
+                    try:
+                        socket.send_fds(target.channel, [b"+"], [connection.fileno()])
+                    except BlockingIOError:  # some 280 came before it looked: they wait there
+                        full.append(target.channel)
+                    else:
+                        target.connections_given += 1
+                        return
+            if not full:
                 return
+            select.select([], full, [], LOOK_S)  # the others wait in the queue of the port
 
 
 def _load(target: _Target) -> tuple[bool, int, int]:

@@ -135,6 +135,25 @@ def test_a_connection_is_closed_where_no_worker_is_left(port: Port) -> None:
         assert client.recv(1) == b""
 
 
+def test_no_connection_is_lost_where_many_come_before_a_worker_looks(port: Port) -> None:
+    for worker in port.workers:
+        worker.channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least: a few
+    with ExitStack() as stack:
+        for _ in range(60):
+            stack.enter_context(socket.create_connection(port.address, timeout=15))
+        wait_for(lambda: sum(worker.take() for worker in port.workers) == 60)
+    assert all(worker.taken for worker in port.workers)
+
+
+def test_a_port_closes_while_a_connection_waits_for_a_worker(port: Port) -> None:
+    for worker in port.workers:
+        worker.channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    clients = [socket.create_connection(port.address, timeout=15) for _ in range(60)]
+    port.dispatcher.close()
+    for client in clients:
+        client.close()
+
+
 def test_of_two_servers_that_start_together_on_one_port_the_second_is_told() -> None:
     first = bind("127.0.0.1", 0)
     second = bind(*first.getsockname())  # nobody listens yet
