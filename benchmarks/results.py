@@ -14,7 +14,7 @@ from statistics import mean
 
 from benchmarks.promises.calibrations import Sentence
 from benchmarks.rules import front, tails
-from benchmarks.sets import decays, heads_ahead, places, rivals
+from benchmarks.sets import decays, heads_ahead, label_doubt, places, rivals
 
 Rows = Sequence[dict[str, str]]
 BENCHMARKS = Path(__file__).parent
@@ -127,6 +127,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "set_sizes": set_sizes,
     "promises": promises,
     "temperatures": temperatures,
+    "label_doubt": lambda: label_doubt.table(read("label_doubt")),
     "rivals": lambda: rivals.table(read("rivals")),
     "places": lambda: places.table(read("places")),
     "front_rules": lambda: rules_of("invented-1000", "cross_entropy"),

@@ -122,8 +122,8 @@ def accuracies(
 
 def table(rows: Sequence[Row]) -> str:
     """Means over the draws by data set; and how much of what clean labels gain both together do."""
-    head = "| data | first fifth wrong | wrong labels | skipped | a fifth corrected | both | clean "
-    lines = [f"{head}| both gain of that, % |", "|---" * 8 + "|"]
+    head = "| data | wrong in the first fifth | wrong labels | `--skip-doubtful` | a fifth corrected "
+    lines = [f"{head}| both | clean labels | both gain of that, % |", "|---" * 8 + "|"]
     for data in dict.fromkeys(row["data"] for row in rows):
         ours = [row for row in rows if row["data"] == data and float(row["noise"])]
         by_labels = {
@@ -133,7 +133,7 @@ def table(rows: Sequence[Row]) -> str:
             for labels in LABELS
         }
         fifths = [float(row["first_fifth_wrong"]) for row in ours]
-        cells = [f"{min(fifths):.0%} to {max(fifths):.0%}"]
+        cells = [f"{min(fifths):.1%} to {max(fifths):.1%}"]
         cells += [joined(by_labels[labels].mean(0)) for labels in LABELS]
         lines.append(f"| {data} | {' | '.join(cells)} | {_shares(by_labels)} |")
     return "\n".join(lines)

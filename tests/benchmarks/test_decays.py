@@ -125,7 +125,7 @@ def test_the_share_of_the_gain_pairs_the_draws() -> None:
         rows += [row(seed, labels, 0, 0, 0) for labels in ("skipped", "corrected")]
     rows += [{**item, "noise": "0"} for item in rows]
     cells = label_doubt_table(rows).splitlines()[2].split(" | ")
-    assert cells[1] == "90% to 92%"
+    assert cells[1] == "90.0% to 92.0%"
     assert cells[2] == "60.0 / 60.0 / 60.0"
     assert cells[-1] == "50 ± 0 / 50 ± 0 / 53 ± 11 |"
 
