@@ -122,8 +122,8 @@ def accuracies(
 
 def table(rows: Sequence[Row]) -> str:
     """Means over the draws by data set; and how much of what clean labels gain both together do."""
-    head = "| data | wrong in the first fifth | wrong labels | `--skip-doubtful` | a fifth corrected "
-    lines = [f"{head}| both | clean labels | both gain of that, % |", "|---" * 8 + "|"]
+    head = "| data | wrong in the first fifth | wrong labels | `--skip-doubtful` | a fifth "
+    lines = [f"{head}corrected | both | clean labels | both gain of that, % |", "|---" * 8 + "|"]
     for data in dict.fromkeys(row["data"] for row in rows):
         ours = [row for row in rows if row["data"] == data and float(row["noise"])]
         by_labels = {

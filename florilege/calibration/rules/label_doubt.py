@@ -29,7 +29,7 @@ _RATES: Final = (0.0, 0.005, *(step / 100 for step in range(1, 91)))
 # ten or more they doubted 1 or 2 of 100, and where that leaves few of a class, some stay anyway.
 _JUDGED_FROM: Final = 10
 _KEPT_AT_LEAST: Final = 5
-# In nats. Where features say nothing, the best head is ahead of frequencies by less in 19 of 20 sets.
+# In nats. Where features say nothing, 19 of 20 best heads are ahead of frequencies by less.
 _LUCK: Final = 3.0
 # Of people's answers, where heads are judged by them. Else a few slips refuse the best heads: with
 # three in a hundred, 85 instead of 94 % of the other wrong labels of grocery-plants were found.
