@@ -61,12 +61,8 @@ class Outputs(SplitOutputs):
         super().__init__({name: rows.shape[1] for name, rows in logits.items()}, labels, **about)
         self._logits = logits
 
-    def rows(self, name: str, rows: Ints) -> NDArray[np.float32]:
-        """Some rows of an output."""
+    def _rows_of_file(self, name: str, rows: Ints) -> NDArray[np.float32]:
         return self._logits[name][rows]
-
-    def _read(self, name: str, first: int, count: int) -> NDArray[np.float32]:
-        return self._logits[name][first : first + count]
 
 
 class FewSizes(CalibrationPlan):

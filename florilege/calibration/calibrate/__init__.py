@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from itertools import compress
 from pathlib import Path
 from typing import Any, Final
 
@@ -175,16 +174,16 @@ def _calibrated(
     if training is not None:
         reference = training_reference(session, training, outputs, score)
     choosing = PhotoOverlap.choosing(bundle, outputs)
-    calibrating, pictures = outputs.photos, photos
+    calibrating, pictures = outputs, photos
     if choosing is not None:
-        calibrating = list(compress(outputs.photos, ~choosing))
+        calibrating = outputs.part(~choosing)
         pictures = photos.select_rows(np.flatnonzero(~choosing), name=photos.name)
     record = fit_record(
         outputs,
         plan,
         class_counts=bundle.classes.counts,
         choosing=choosing,
-        overlap=PhotoOverlap.of(bundle, photos.name, calibrating, pictures),
+        overlap=PhotoOverlap.of(bundle, photos.name, calibrating.photos, pictures),
         reference=reference,
         places=places,
     )

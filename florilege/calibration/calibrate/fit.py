@@ -68,21 +68,21 @@ def fit_record(
     counts = class_counts
     if counts is None:
         counts = np.bincount(outputs.labels, minlength=plan.classes)
-    choosers = LabelledPhotos(
+    photos = choosers = LabelledPhotos(
         outputs=outputs,
         counts=counts,
         lists={region.name: region.classes for region in plan.lists},
         places=places,
-        among=choosing,
         noise=plan.noise,
     )
-    photos = choosers
     if choosing is not None:
-        photos = replace(choosers, among=~choosing, _shown={})
+        photos, choosers = photos.part(~choosing), photos.part(choosing)
     views = plan.views(places=places is not None)
     candidates = plan.candidates(outputs.heads)
     with progress(len(candidates) + len(views) + 1, "choosing thresholds") as advance:
         choice = _choose_scores(choosers, plan, candidates, views, advance)
+        if choosing is not None:  # others calibrate, which compared nothing
+            choice = choice._replace(views=[view._replace(candidates=1) for view in choice.views])
         tabulated = _tabulate_views(photos, plan, choice, overlap.networks or 1, advance)
         single = next(tabulated)
         tables = [single.table, *(other.table for other in tabulated)]
@@ -95,7 +95,7 @@ def fit_record(
         scoring=choice.scoring,
         asked_k=plan.ks,
         asked_coverage=plan.coverages,
-        measured=_origin(photos, overlap, choice),
+        measured=_origin(outputs, photos, overlap, choice),
         selection=_selection(choice, single, plan, photos),
         class_counts=tuple(counts.tolist()),
         class_counts_from=outputs.split if class_counts is None else "train",
@@ -104,7 +104,7 @@ def fit_record(
         distribution=distribution,
         rejection=rejection,
         shots=() if class_counts is None else _shots(single, plan, photos),
-        lists=tuple(CalibratedList.of(region, photos.labels) for region in plan.lists),
+        lists=tuple(CalibratedList.of(region, photos.outputs.labels) for region in plan.lists),
         tables=(*tables, *choice.others),
         place_prior=choice.place,
     )
@@ -151,8 +151,6 @@ def _choose_scores(
     for view in views:
         fusion, ways = fusions[view.photos]
         compared = choice.possible * ways * (1 if view.place is None else len(STRENGTHS))
-        if photos.among is not None:  # others calibrate, which compared nothing
-            compared = 1
         scoring = replace(choice.scoring, fusion=fusion)
         served.append(_ViewScores(view, scoring, strength, compared))
     return choice._replace(place=place, views=served)
@@ -173,7 +171,7 @@ def _choose_scoring(
     place, k = plan.compared.index(plan.default_k), plan.default_k
     hits = np.stack([result.hits[:, place] for result in results])  # (candidates, rows)
     eligible = _eligible(np.array([result.sizes[:, place].mean() for result in results]), k)
-    index, honest_hit_rate = choose(hits[eligible], observations=photos.observations)
+    index, honest_hit_rate = choose(hits[eligible], observations=photos.outputs.observations)
     served, temperatures, gain = candidates[eligible[index]][0], list[Scoring](), 0.0
     softmax = [index for index in eligible if len(candidates[index]) > 1]
     if softmax:
@@ -276,21 +274,24 @@ def _tabulate_views(
         advance()
 
 
-def _origin(photos: LabelledPhotos, overlap: PhotoOverlap, choice: _Choice) -> Origin:
-    outputs = photos.outputs
+def _origin(
+    outputs: SplitOutputs, photos: LabelledPhotos, overlap: PhotoOverlap, choice: _Choice
+) -> Origin:
+    measured = photos.outputs
+    choosing_rows = len(outputs.labels) - len(measured.labels)
     return Origin(
         split=outputs.split,
-        rows=len(photos.labels),
-        choosing_rows=len(outputs.labels) - len(photos.labels),
-        classes_seen=np.unique(photos.labels).size,
+        rows=len(measured.labels),
+        choosing_rows=choosing_rows,
+        classes_seen=np.unique(measured.labels).size,
         data_sha256=outputs.data_sha256,
         model_sha256=outputs.model_sha256,
         runtime=outputs.runtime.name,
         precision=outputs.runtime.precision,
         decoder=outputs.decoder,
-        observations=count_observations(photos.observations),
+        observations=count_observations(measured.observations),
         **overlap._asdict(),
-        chose_head=choice.compared > 1 and photos.among is None,
+        chose_head=choice.compared > 1 and not choosing_rows,
         label_noise=None if photos.noise is None else photos.noise.noise,
     )
 
@@ -302,7 +303,7 @@ def _selection(
     hits, table = single.hits[:, plan.compared.index(plan.default_k)], single.table
     hit_rate = float(hits.mean())
     honest = hit_rate if choice.views[0].candidates == 1 else choice.honest_hit_rate
-    low, high = interval_of_best(hits, table.candidates, observations=photos.observations)
+    low, high = interval_of_best(hits, table.candidates, observations=photos.outputs.observations)
     if plan.noise is not None:
         noise, k = plan.noise.noise, plan.grid.index(plan.default_k)
         chance = table.rules[0].counts[k].mean_chance  # of average_k
@@ -341,10 +342,10 @@ def _shots(
     return measure_by_shots(
         single.sizes[:, place],
         single.hits[:, place],
-        photos.labels,
+        photos.outputs.labels,
         photos.counts,
         largest=largest_set(
             plan.classes, single.table.scoring.score_kind, counts.lambda_val or 0.0
         ),
-        observations=photos.observations,
+        observations=photos.outputs.observations,
     )

@@ -11,9 +11,10 @@ import tempfile
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from copy import copy
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -97,6 +98,8 @@ class SplitOutputs:
         self.model_sha256, self.runtime = model_sha256, runtime
         self.observations = observation_numbers(observations)
         self.data_sha256, self.photos = "", list[bytes]()
+        self._index = np.arange(len(labels))  # of each row in the files
+        self._whole: SplitOutputs | None = None  # the outputs that these are a part of
         self._files, files = dict[str, IO[bytes]](), ExitStack()
         self.close = weakref.finalize(self, files.close)
         with _storage_errors():
@@ -115,20 +118,21 @@ class SplitOutputs:
             for name, file in self._files.items():
                 file.write(np.ascontiguousarray(outputs[name], dtype=np.float32).tobytes())
 
-    def blocks(
-        self, *names: str, among: Bools | None = None
-    ) -> Iterator[tuple[tuple[Singles, ...], Ints]]:
-        """Blocks of rows in order: the named outputs, ``(batch, columns)``, and the labels.
+    def part(self, mask: Bools) -> "SplitOutputs":
+        """The outputs of the rows under a mask, ``(rows,)``; they are read from the same files."""
+        part = copy(self)
+        part._whole = self  # whose end would close the files
+        part._index, part.labels = self._index[mask], self.labels[mask]
+        part.observations = None if self.observations is None else self.observations[mask]
+        part.photos = list(compress(self.photos, mask))
+        return part
 
-        ``among`` is a mask of the rows, shape ``(rows,)``; all by default.
-        """
+    def blocks(self, *names: str) -> Iterator[tuple[tuple[Singles, ...], Ints]]:
+        """Blocks of rows in order: the named outputs, ``(batch, columns)``, and the labels."""
+        every = np.arange(len(self.labels))
         step = self.rows_at_once(*names)
-        for start in range(0, len(self.labels), step):
-            labels = self.labels[start : start + step]
-            rows = slice(None) if among is None else among[start : start + step]
-            if labels[rows].size:
-                outputs = (self._read(name, start, len(labels)) for name in names)
-                yield tuple(values[rows] for values in outputs), labels[rows]
+        for rows in (every[start : start + step] for start in range(0, len(every), step)):
+            yield tuple(self.rows(name, rows) for name in names), self.labels[rows]
 
     def rows_at_once(self, *names: str) -> int:
         """How many rows of these outputs are read together, at least one."""
@@ -137,6 +141,9 @@ class SplitOutputs:
 
     def rows(self, name: str, rows: Ints) -> Singles:
         """Some rows of an output, in the given order, ``(rows, columns)``."""
+        return self._rows_of_file(name, self._index[rows])
+
+    def _rows_of_file(self, name: str, rows: Ints) -> Singles:
         values = np.empty((len(rows), self.columns[name]), dtype=np.float32)
         # Consecutive rows are read together: whole splits come in one read a block.
         ends = np.flatnonzero(np.diff(rows) != 1) + 1

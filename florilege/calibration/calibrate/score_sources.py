@@ -11,8 +11,9 @@ the photos choose, and added to the logits of the network.
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -200,7 +201,6 @@ class LabelledPhotos:
     counts: Ints  # training images of each class, (classes,)
     lists: Mapping[str, Sequence[int]]  # classes of each list, ascending
     places: PhotoPlaces | None = None
-    among: Bools | None = None  # the photos that are used, (rows,); None for all
     noise: NoisyLabels | None = None  # the assumption about wrong labels
     _shown: dict[View, _Shown] = field(default_factory=dict)
 
@@ -216,6 +216,13 @@ class LabelledPhotos:
         lists = {region.name: region.classes for region in record.lists}
         counts = np.array(record.class_counts)
         return cls(outputs=outputs, counts=counts, lists=lists, places=places, noise=noise)
+
+    def part(self, mask: Bools) -> "LabelledPhotos":
+        """The photos under a mask, ``(photos,)``."""
+        places = self.places
+        if places is not None:
+            places = places._replace(places=list(compress(places.places, mask)))
+        return replace(self, outputs=self.outputs.part(mask), places=places, _shown={})
 
     def source(
         self,
@@ -274,7 +281,8 @@ class LabelledPhotos:
         if noisy is None:
             return None
         if view.list is not None:
-            noisy = noisy.among(np.array(self.lists[view.list], dtype=np.int64), self.labels)
+            classes = np.array(self.lists[view.list], dtype=np.int64)
+            noisy = noisy.among(classes, self.outputs.labels)
         return noisy if view.photos == 1 else noisy.together
 
     def _showing(self, view: View) -> _Shown:
@@ -293,27 +301,10 @@ class LabelledPhotos:
 
     def _groups(self, photos: int) -> _Shown:
         labels, made_from = self.outputs.labels, None
-        used = np.arange(len(labels))
-        if self.among is not None:
-            used = used[self.among]
-        rows = used[:, np.newaxis]
+        rows = np.arange(len(labels))[:, np.newaxis]
         if photos > 1:
-            groups = groups_of(labels[used], size=photos, observations=self.observations)
-            rows, made_from = used[groups.rows], groups.made_from
+            rows, made_from = groups_of(labels, size=photos, observations=self.outputs.observations)
         return _Shown(rows, labels[rows[:, 0]], made_from, None, None)
-
-    @property
-    def labels(self) -> Ints:
-        """Labels of the photos that are used."""
-        return self.outputs.labels if self.among is None else self.outputs.labels[self.among]
-
-    @property
-    def observations(self) -> Ints | None:
-        """The observation of each of them; None where the data name no observations."""
-        observations = self.outputs.observations
-        return (
-            observations if observations is None or self.among is None else observations[self.among]
-        )
 
     def _part(self, whole: _Shown, view: View) -> _Shown:
         """The groups of a list's classes whose place is known."""
@@ -334,9 +325,8 @@ class LabelledPhotos:
     @property
     def one_of_each(self) -> Bools:
         """A mask of one photo of each observation, ``(photos,)``; of all where none is named."""
-        return one_of_each(
-            np.arange(len(self.labels)) if self.observations is None else self.observations
-        )
+        rows, observations = len(self.outputs.labels), self.outputs.observations
+        return one_of_each(np.arange(rows) if observations is None else observations)
 
     def _lifts(self, strength: float) -> Callable[[Place], Floats]:
         """What a place adds to scaled logits, ``(classes,)``."""

@@ -188,7 +188,7 @@ def fit_familiarity(
     familiarity, of_others = list[Floats](), list[Floats]()
     names = (scoring.head,) if reference is None else (scoring.head, FEATURES)
     counted, first = photos.one_of_each, 0
-    for (logits, *features), labels in photos.outputs.blocks(*names, among=photos.among):
+    for (logits, *features), labels in photos.outputs.blocks(*names):
         mask = counted[first : first + len(labels)]
         first += len(labels)
         if mask.any():
@@ -203,7 +203,7 @@ def fit_familiarity(
     values, unseen = np.concatenate(familiarity), tuple[UnseenThreshold, ...]()
     if of_others:
         nearest = np.concatenate(of_others)
-        unseen = UnseenThreshold.fit(nearest, values[:, 0], photos.labels, plan.coverages)
+        unseen = UnseenThreshold.fit(nearest, values[:, 0], photos.outputs.labels, plan.coverages)
     sha256 = None if reference is None else reference.sha256
     rule = partial(RejectionRule.fit, plan.suspect_share, values, reference_sha256=sha256)
     return distribution.result(), rule(head=scoring.head, score_kind=kind, unseen=unseen)

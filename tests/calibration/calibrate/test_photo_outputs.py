@@ -66,8 +66,12 @@ def test_blocks_hold_the_same_rows_of_every_output(
                 result = np.concatenate([outputs[place] for outputs, _ in blocks])
                 assert result.tobytes() == expected[name].tobytes()
     mask = np.isin(np.arange(ROWS), (1, 2, 20))
-    parts = list(store.blocks("sccp", among=mask))
-    assert all(len(labels) for _, labels in parts)
+    store.photos.extend(bytes([row]) for row in range(ROWS))
+    part = store.part(mask)
+    parts = list(part.blocks("sccp"))
+    assert part.photos == [b"\1", b"\2", b"\24"]
+    assert (part.rows("sccp", np.array([2, 0])) == expected["sccp"][[20, 1]]).all()
+    assert part.part(np.array([True, False, True])).photos == [b"\1", b"\24"]
     assert np.concatenate([labels for _, labels in parts]).tolist() == [1, 2, 2]
     assert (np.concatenate([values for (values,), _ in parts]) == expected["sccp"][mask]).all()
     store.close()

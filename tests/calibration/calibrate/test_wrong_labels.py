@@ -68,9 +68,8 @@ def test_the_rate_of_a_list_is_that_of_the_photos_that_calibrate() -> None:
         outputs=outputs,
         counts=np.ones(CLASSES, np.int64),
         lists=lists,
-        among=~choosing,
         noise=model(),
-    )
+    ).part(~choosing)
     source = photos.source(View(list="parts"), Scoring(head="linear", score_kind="softmax"))
     assert source.noise is not None
     expected, everyone = (
