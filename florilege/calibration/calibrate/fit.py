@@ -24,6 +24,7 @@ from florilege.calibration.photo_groups import count_observations
 from florilege.calibration.record import (
     CalibratedList,
     CalibrationRecord,
+    OperatingPoint,
     Origin,
     PlacePrior,
     Selection,
@@ -34,7 +35,7 @@ from florilege.calibration.record import (
 )
 from florilege.calibration.reference import Reference
 from florilege.calibration.scores import EXPONENTS, Fusion
-from florilege.calibration.sets import Bools, Floats, Ints, largest_set
+from florilege.calibration.sets import Bools, Floats, Ints
 from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.view import PLAIN, Scoring, View
 from florilege.terminal import Advance, progress
@@ -103,12 +104,13 @@ def fit_record(
         size_bins=tuple(size_bins(plan.classes).tolist()),
         distribution=distribution,
         rejection=rejection,
-        shots=() if class_counts is None else _shots(single, plan, photos),
+        shots=(),
         lists=tuple(CalibratedList.of(region, photos.outputs.labels) for region in plan.lists),
         tables=(*tables, *choice.others),
         place_prior=choice.place,
     )
-    return _without_unknown(record)
+    shots = _shots(single, plan, photos, class_counts, record.default_point)
+    return replace(record, selection=_known(record), shots=shots).with_id()
 
 
 class _ViewScores(NamedTuple):
@@ -318,8 +320,8 @@ def _selection(
     )
 
 
-def _without_unknown(record: CalibrationRecord) -> CalibrationRecord:
-    """The record without a hit rate to expect that nobody can tell, and with its name.
+def _known(record: CalibrationRecord) -> Selection:
+    """The choice without a hit rate to expect that nobody can tell.
 
     It takes the outputs of all networks that these photos compared, and there are those of one; an
     interval that allows for their number remains.
@@ -329,23 +331,25 @@ def _without_unknown(record: CalibrationRecord) -> CalibrationRecord:
         choice = replace(choice, honest_hit_rate=None, honest_ci95=None)
     elif (record.measured.networks or 1) > 1:
         choice = replace(choice, honest_hit_rate=None)
-    return replace(record, selection=choice).with_id()
+    return choice
 
 
 def _shots(
-    single: Tabulated, plan: CalibrationPlan, photos: LabelledPhotos
+    single: Tabulated,
+    plan: CalibrationPlan,
+    photos: LabelledPhotos,
+    class_counts: Ints | None,
+    point: OperatingPoint,
 ) -> tuple[ShotGroup, ...]:
-    if photos.noise is not None:  # a rare species' labels are others'
+    # Of wrong labels, a rare species' are others'.
+    if class_counts is None or photos.noise is not None:
         return ()
     place = plan.compared.index(plan.default_k)
-    counts = single.table.rules[0].counts[plan.grid.index(plan.default_k)]  # of average_k
     return measure_by_shots(
         single.sizes[:, place],
         single.hits[:, place],
         photos.outputs.labels,
-        photos.counts,
-        largest=largest_set(
-            plan.classes, single.table.scoring.score_kind, counts.lambda_val or 0.0
-        ),
+        class_counts,
+        largest=point.size_bounds[1],
         observations=photos.outputs.observations,
     )

@@ -281,7 +281,7 @@ def _fill(
         store = OutputStore.of_network(session, cache, len(split))
     # With a store also features: it has the rows of all outputs, whoever asks for them next.
     features = FEATURES in outputs.columns if store is None else session.dimensions is not None
-    results = _run_inference(session, split, features, workers, store)
+    results = _Inference(session, split, features, store).of_all(workers)
     with (
         closing(results),
         _Additions(store) as additions,
@@ -340,26 +340,6 @@ class _Additions:
         self._add()  # also after an interruption: the next run continues from here
 
 
-def _run_inference(
-    session: Session,
-    split: Split,
-    features: bool,
-    workers: Workers | None,
-    store: OutputStore | None,
-) -> Generator[_PhotoInference | str]:
-    """The outputs of every photo in order, or an error message; uses Ray ``workers`` if given."""
-    rows = range(len(split))
-    if workers is None and session.provider == CUDA:
-        return _infer_in_batches(session, split, features, store)
-    if workers is None:
-        infer = partial(_infer, session, split, features, store)
-        return in_order(infer, rows, threads=session.concurrency)
-    gpu, packed = session.provider == CUDA, session.bundle.packed()
-    device = "cuda" if gpu else "cpu"
-    opener = partial(_open_inference, packed, split, features, device, session.runtime)
-    return cluster("ray").spread(opener, rows, replace(workers, gpu=gpu))
-
-
 class _Decoded(NamedTuple):
     """A photo that the network is to run on."""
 
@@ -367,45 +347,59 @@ class _Decoded(NamedTuple):
     picture: NDArray[np.uint8]  # (image_size, image_size, 3)
 
 
-def _read(
-    session: Session, split: Split, store: OutputStore | None, row: int
-) -> _Decoded | _PhotoInference | str:
-    """A photo decoded, its outputs if they are stored, or an error message."""
-    try:
-        content = split.read(row)
-        photo = photo_id(content)
-        if store is not None and (stored := store.find(photo)) is not None:
-            return _PhotoInference(photo, stored, stored=True)
-        return _Decoded(photo, load(content, session.bundle.preprocess))
-    except (OSError, ImageError) as error:
-        return f"{split.names[row]}: {error}"
+class _Inference(NamedTuple):
+    """The network on the photos of a split; the result of a photo that is damaged is a message."""
 
+    session: Session
+    split: Split
+    features: bool  # whether the graph's features are outputs too
+    store: OutputStore | None = None
 
-def _infer(
-    session: Session, split: Split, features: bool, store: OutputStore | None, row: int
-) -> _PhotoInference | str:
-    photo = _read(session, split, store, row)
-    if not isinstance(photo, _Decoded):
-        return photo
-    return _scored(photo, session.outputs(photo.picture[np.newaxis], features=features))
+    def of_all(self, workers: Workers | None) -> Generator[_PhotoInference | str]:
+        """The outputs of every photo in order; uses Ray ``workers`` if given."""
+        session, rows, gpu = self.session, range(len(self.split)), self.session.provider == CUDA
+        if workers is None and gpu:
+            return self._in_batches()
+        if workers is None:
+            return in_order(self.of_row, rows, threads=session.concurrency)
+        packed, device = session.bundle.packed(), "cuda" if gpu else "cpu"
+        opener = partial(
+            _open_inference, packed, self.split, self.features, device, session.runtime
+        )
+        return cluster("ray").spread(opener, rows, replace(workers, gpu=gpu))
+
+    def of_row(self, row: int) -> _PhotoInference | str:
+        """The outputs of one photo."""
+        photo = self._read(row)
+        if not isinstance(photo, _Decoded):
+            return photo
+        picture = photo.picture[np.newaxis]
+        return _scored(photo, self.session.outputs(picture, features=self.features))
+
+    def _in_batches(self) -> Generator[_PhotoInference | str]:
+        """Those of all in batches, while the next photos are decoded."""
+        with closing(in_order(self._read, range(len(self.split)))) as photos:
+            while group := [*islice(photos, BATCH)]:
+                pictures = [photo.picture for photo in group if isinstance(photo, _Decoded)]
+                outputs = self.session.each(pictures, features=self.features)
+                for photo in group:
+                    yield _scored(photo, next(outputs)) if isinstance(photo, _Decoded) else photo
+
+    def _read(self, row: int) -> _Decoded | _PhotoInference | str:
+        """A photo decoded, or its outputs if they are stored."""
+        try:
+            content = self.split.read(row)
+            photo = photo_id(content)
+            if self.store is not None and (stored := self.store.find(photo)) is not None:
+                return _PhotoInference(photo, stored, stored=True)
+            return _Decoded(photo, load(content, self.session.bundle.preprocess))
+        except (OSError, ImageError) as error:
+            return f"{self.split.names[row]}: {error}"
 
 
 def _scored(photo: _Decoded, outputs: Outputs) -> _PhotoInference:
     named = {} if outputs.features is None else {FEATURES: outputs.features}
     return _PhotoInference(photo.photo, {**outputs.logits, **named})
-
-
-def _infer_in_batches(
-    session: Session, split: Split, features: bool, store: OutputStore | None
-) -> Generator[_PhotoInference | str]:
-    """The same in batches, while the next photos are decoded."""
-    read = partial(_read, session, split, store)
-    with closing(in_order(read, range(len(split)))) as photos:
-        while group := [*islice(photos, BATCH)]:
-            pictures = [photo.picture for photo in group if isinstance(photo, _Decoded)]
-            outputs = session.each(pictures, features=features)
-            for photo in group:
-                yield _scored(photo, next(outputs)) if isinstance(photo, _Decoded) else photo
 
 
 def _open_inference(
@@ -414,4 +408,4 @@ def _open_inference(
     """The same inference as in this process, for a Ray worker."""
     with unpacked_bundle(packed) as folder:
         session = Session(open_bundle(folder), device=device, runtime=runtime)
-    return partial(_infer, session, split, features, None)
+    return _Inference(session, split, features).of_row
