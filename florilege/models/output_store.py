@@ -20,7 +20,7 @@ import numpy.typing as npt
 from florilege.errors import installed
 from florilege.models.bundle import MODEL
 from florilege.models.images import DECODER_VERSION
-from florilege.models.runtime import OPENVINO
+from florilege.models.runtime import OPENVINO, WHEELS
 from florilege.models.session import FEATURES, Session
 
 Floats = npt.NDArray[np.float32]
@@ -28,7 +28,6 @@ _PHOTO_BYTES: Final = 32  # SHA-256 of the bytes of a photo
 _RECORD_BYTES: Final = _PHOTO_BYTES + 4
 MOST_BYTES: Final = 8 * 2**30  # of all networks together: 800,000 photos with 1,081 classes
 _RECORDS: Final = "photos.index"
-_WHEELS: Final = ("onnxruntime", "onnxruntime-gpu")
 
 
 def photo_id(content: bytes) -> bytes:
@@ -164,7 +163,7 @@ class OutputStore:
         if session.dimensions is not None:
             widths[FEATURES] = session.dimensions
         bundle, runtime = session.bundle, session.runtime
-        versions = [f"{name} {installed(name)}" for name in (*_WHEELS, OPENVINO)]
+        versions = [f"{name} {installed(name)}" for name in (*WHEELS, OPENVINO)]
         parts = (
             bundle.manifest.files[MODEL],
             bundle.preprocess.to_json(),

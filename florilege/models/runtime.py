@@ -11,7 +11,7 @@ import platform
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
@@ -31,7 +31,7 @@ FEATURES: Final = "features"  # its input of the last layer, (batch, dimensions)
 RuntimeName = Literal["onnxruntime", "openvino"]
 Precision = Literal["float32", "bf16"]
 _WEIGHTS_FOLDER: Final = "session.model_external_initializers_file_folder_path"
-_WHEELS: Final = ("onnxruntime", "onnxruntime-gpu")
+WHEELS: Final = ("onnxruntime", "onnxruntime-gpu")
 
 
 class Runtime(NamedTuple):
@@ -70,7 +70,7 @@ class Runtime(NamedTuple):
 
 def installed_wheels() -> dict[str, str]:
     """Versions of the installed ONNX Runtime wheels by name."""
-    return {name: number for name in _WHEELS if (number := installed(name))}
+    return {name: number for name in WHEELS if (number := installed(name))}
 
 
 def silence_telemetry() -> None:
@@ -146,7 +146,8 @@ def open_graph(
     options.add_session_config_entry("session.load_model_format", "ONNX")
     cuda = {"use_tf32": "0", "enable_cuda_graph": str(int(replayed))}
     configured = [(CUDA, cuda) if name == CUDA else name for name in providers]
-    with redirect_stdout(sys.stderr):  # it prints that it falls back
+    # It prints that it falls back; stdout is that of all threads, so it is not touched otherwise.
+    with redirect_stdout(sys.stderr) if falls_back else nullcontext():
         return runtime.InferenceSession(
             content, options, providers=configured, enable_fallback=int(falls_back)
         )

@@ -245,7 +245,12 @@ def _load(bundle: Bundle, runtime: Runtime, device: str) -> Any:
     try:
         if runtime.name == OPENVINO:
             return open_in_openvino(content, bundle.preprocess.image_size, bf16=bf16)
-        return open_graph(content, providers=providers, bf16=bf16, falls_back=device == "auto")
+        return open_graph(
+            content,
+            providers=providers,
+            bf16=bf16,
+            falls_back=device == "auto" and CUDA in providers,
+        )
     except UsageError:
         raise
     except Exception as error:  # the runtime raises a different class for each kind of damage

@@ -67,6 +67,8 @@ class Peers(Generic[Q, A]):
                     return answer
             except BlockingIOError:
                 silent = True
+            except FileNotFoundError:  # it has not started, or somebody has deleted the folder
+                silent = silent or bool(self._group.column("ready")[number])
             except (OSError, EOFError, AuthenticationError):
                 continue  # it has died, and knows nothing
         if silent:

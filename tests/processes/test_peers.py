@@ -1,5 +1,6 @@
 """Workers ask each other."""
 
+import shutil
 import socket
 import struct
 import time
@@ -14,6 +15,7 @@ from florilege.processes.shared_state import Peers
 
 def test_a_worker_finds_what_another_one_remembers(tmp_path: Path) -> None:
     groups = [WorkerGroup(tmp_path, 4, number) for number in range(4)]
+    groups[0].create()
     (tmp_path / "worker-1.sock").touch()  # of a worker that died
     memory = {0: {"a": b"0" * 10**6}, 1: {"b": b"1"}, 2: dict[str, bytes]()}
     peers = [Peers(group, memory[number].get) for number, group in enumerate(groups[:3])]
@@ -22,6 +24,25 @@ def test_a_worker_finds_what_another_one_remembers(tmp_path: Path) -> None:
     assert peers[0].ask("a") is None  # it asks only the others; the fourth has not started
     for each in peers:
         each.close()
+
+
+def test_what_a_worker_remembers_is_not_unknown_because_somebody_deletes_the_folder(
+    tmp_path: Path,
+) -> None:
+    groups = [WorkerGroup(tmp_path, 2, number) for number in range(2)]
+    groups[0].create()
+    with (
+        closing(Peers[str, str](groups[0], {"a": "1"}.get)),
+        closing(Peers[str, str](groups[1], {"b": "2"}.get)) as own,
+    ):
+        for group in groups:
+            group.set("ready", 1)
+        assert own.ask("a") == "1"
+        shutil.rmtree(tmp_path)
+        with pytest.raises(TimeoutError):
+            own.ask("a")
+        groups[0].set("ready", 0)  # it has died, and knows nothing
+        assert own.ask("a") is None
 
 
 @pytest.mark.parametrize("asked_first", [True, False])

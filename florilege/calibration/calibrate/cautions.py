@@ -51,7 +51,8 @@ _REASONS: Mapping[Reason, str] = {
     ),
     Reason.CHOICE_UNCOUNTED: (
         "no guarantee holds, because these photos also chose the network, and nobody counted among "
-        "how many: calibrate on other photos"
+        "how many, as with weights from a file: calibrate on photos that chose none, such as "
+        "--split test:0-0.5, and evaluate on the rest"
     ),
     Reason.CLASS_COUNTS_FROM_PHOTOS: (
         "the bundle does not say how many training photos each class has: the rules for rare "
