@@ -107,8 +107,8 @@ def _serve_command(
         supervise(settings, workers, listener)
         return
     # FastAPI takes a quarter of a second, and the other verbs do without it.
-    from florilege.processes.shared_state import count_alone
     from florilege.server.app import create_app
+    from florilege.server.prometheus import count_alone
     from florilege.server.serve import GracefulServer
 
     tune_malloc()

@@ -6,15 +6,18 @@ for several processes, and the one that is asked adds them up.
 No label ever contains a species, a file name or a key.
 """
 
+import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import Any, Final, Literal
 
 import prometheus_client as prometheus
+from prometheus_client import values
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from florilege.processes import WorkerGroup
-from florilege.processes.shared_state import registry_of_all
+from florilege.processes import METRICS, WorkerGroup
 from florilege.server.schemas import Model
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -33,7 +36,7 @@ class Metrics:
 
     def __init__(self, group: WorkerGroup | None = None) -> None:
         self.registry = registry = prometheus.CollectorRegistry()
-        self._all = registry if group is None else registry_of_all(group)
+        self._all = registry if group is None else _registry_of_all(group)
         if group is None:
             prometheus.ProcessCollector(registry=registry)
             prometheus.PlatformCollector(registry=registry)
@@ -141,3 +144,58 @@ class _ComputedGauge(Collector):
         for labels, value in self._compute():
             family.add_metric(labels, value)
         return [family]
+
+
+class _ProcessesCollector(Collector):
+    """``process_*`` of the supervisor and all its workers together, also of those that died."""
+
+    ONE_VALUE: Final = {"process_start_time_seconds": min, "process_max_fds": min}
+
+    def __init__(self, group: WorkerGroup) -> None:
+        self._group = group
+
+    def collect(self) -> Iterable[Metric]:
+        families, amounts = dict[str, Metric](), defaultdict[str, list[float]](list)
+        for process in (self._group.parent, *self._group.column("process")):
+            for family in _process_metrics(process) if process else ():
+                families[family.name] = family
+                amounts[family.name].append(family.samples[0].value)
+        amounts["process_cpu_seconds"].append(self._group.get("dead_cpu_ms") / 1000)
+        for name, family in families.items():
+            value = self.ONE_VALUE.get(name, sum)(amounts[name])
+            family.samples[:] = [family.samples[0]._replace(value=value)]
+        return families.values()
+
+
+def _process_metrics(process: int) -> Iterable[Metric]:
+    return prometheus.ProcessCollector(pid=lambda: process, registry=None).collect()
+
+
+def _registry_of_all(group: WorkerGroup) -> prometheus.CollectorRegistry:
+    """What all workers have counted, whichever of them is asked."""
+    registry = prometheus.CollectorRegistry()
+    path = str(group.folder / METRICS)
+    MultiProcessCollector(registry, path)  # type: ignore[no-untyped-call]  # it has no types
+    prometheus.PlatformCollector(registry=registry)
+    registry.register(_ProcessesCollector(group))
+    return registry
+
+
+def count_alone() -> None:
+    """Let all metrics that this process creates from now on count in its memory.
+
+    A folder that ``PROMETHEUS_MULTIPROC_DIR`` names may be that of other servers, or of an earlier
+    one with the same process id, as containers have it: they would count in each other's files.
+    """
+    values.ValueClass = values.MutexValue
+
+
+def count_together(group: WorkerGroup) -> None:
+    """Let all metrics that this process creates from now on count for its group.
+
+    Files are named after the number of a worker, not its process: one that replaces another counts
+    on in its files, so that totals never fall and files do not become more.
+    """
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(group.folder / METRICS)
+    make: Any = values.MultiProcessValue  # it has no types
+    values.ValueClass = make(lambda: group.number)

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from florilege.errors import UsageError
 from florilege.hooks import cluster
-from florilege.processes.shared_state import count_alone
 from florilege.server.app import create_app
 from florilege.server.engine import MAX_QUEUE
 from florilege.server.process import log_to_stderr
+from florilege.server.prometheus import count_alone
 from florilege.server.settings import Settings
 
 _SINGLE_WRITER: Final = ("feedback_store", "watch_state")  # paths that only one process may write

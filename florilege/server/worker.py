@@ -13,7 +13,6 @@ from fastapi import FastAPI
 from florilege.cores import share_cores
 from florilege.errors import FlorilegeError
 from florilege.processes import WorkerGroup
-from florilege.processes.shared_state import count_together
 from florilege.server.app import create_app
 from florilege.server.http.connection import Connection
 from florilege.server.process import (
@@ -23,6 +22,7 @@ from florilege.server.process import (
     request_long_turns,
     tune_malloc,
 )
+from florilege.server.prometheus import count_together
 from florilege.server.serve import GracefulServer, log
 from florilege.server.settings import Settings
 
