@@ -169,9 +169,12 @@ def test_the_queue_holds_about_a_second_of_work(
     engine, clock = engine_of(bundle, threads), itertools.count(0.0, service_s)
     monkeypatch.setattr("florilege.server.engine.cores", lambda: 8)
     monkeypatch.setattr("florilege.server.engine.perf_counter", clock.__next__)
+    engine.workers = 3  # which share one queue
     asyncio.run(engine.start())
     engine.close()
-    assert engine.queue_limit == expected
+    assert engine.queue_limit == 3 * expected
+    engine.photos.own = 12 * threads
+    assert engine.seconds_of_work() == max(1, math.ceil(4 * service_s))
 
 
 def test_the_service_time_follows_what_is_measured(bundle: Path) -> None:

@@ -9,9 +9,12 @@ import signal
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -23,6 +26,7 @@ from florilege.calibration.view import PLAIN, Setting
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.classes import ClassTable
 from florilege.models.regions import Occurrences
+from florilege.server import serve
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.plan import ClassLists, Planner
@@ -104,6 +108,29 @@ def test_sighup_swaps_under_load_without_losing_a_request(served: Path) -> None:
         assert ask(process.port, "/v1/model", None)[1]["model"]["calibration_id"] == "second"
         process.process.send_signal(signal.SIGTERM)
         assert process.process.wait(20) == 0
+
+
+def test_workers_open_a_bundle_one_after_the_other(
+    served: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only one of them needs memory for two."""
+    steps, original = list[str](), serve.pipeline_of
+
+    @contextmanager
+    def lock(name: str) -> Iterator[None]:
+        steps.append(f"lock {name}")
+        yield
+        steps.append("unlock")
+
+    def opened(*arguments: Any) -> Pipeline:
+        steps.append("open")
+        return original(*arguments)
+
+    with Running(served) as running:
+        monkeypatch.setattr(serve, "pipeline_of", opened)
+        running.engine.group = SimpleNamespace(lock=lock)
+        reload(running)
+    assert steps == ["lock reload", "open", "unlock"]
 
 
 def test_a_request_under_way_is_answered_by_the_bundle_it_came_to(

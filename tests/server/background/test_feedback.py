@@ -22,9 +22,11 @@ from florilege.calibration.monitoring.audit import audit_file
 from florilege.errors import FlorilegeError
 from florilege.feedback_store import FILE
 from florilege.models.classes import ClassInfo, ClassTable
+from florilege.processes import WorkerGroup
 from florilege.server.app import create_app
-from florilege.server.feedback import MAX_WAITING, _RecentAnswer
+from florilege.server.feedback import MAX_ANSWERS, MAX_WAITING, Feedback, _RecentAnswer
 from florilege.server.http.api_keys import client_of
+from florilege.server.prometheus import Metrics
 from florilege.server.routes import MAX_FEEDBACK_BYTES, MAX_IDEMPOTENCY_KEY_LENGTH
 from florilege.server.settings import Settings
 from tests.server import garden
@@ -271,6 +273,21 @@ def test_the_oldest_answers_are_forgotten_but_not_those_in_the_store(
         unknown = [identify(client, VIOLET) for _ in range(5)][2]
         check(confirm(client, unknown, "1001"), 404, "answer_not_found")
         assert confirm(client, outcome, "1002").status_code == 202
+
+
+def test_what_is_remembered_is_divided_among_workers(
+    bundle: Path, store: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "group").mkdir()
+    group = WorkerGroup(tmp_path / "group", 4)
+    settings = Settings(bundle=bundle, feedback_store=store, feedback_photos_held_bytes=4000)
+    alone, worker = (Feedback.open(settings, Metrics(), of) for of in (None, group))
+    assert alone
+    assert worker
+    assert (alone.answers.limit, alone.photos.limit) == (MAX_ANSWERS, 4000)
+    assert (worker.answers.limit, worker.photos.limit) == (MAX_ANSWERS // 4, 1000)
+    for feedback in (alone, worker):
+        feedback.close()
 
 
 def test_after_a_restart_feedback_can_be_changed_and_repeated_by_the_same_key(

@@ -26,9 +26,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from florilege.calibration.monitoring.score_log import NAME
 from florilege.calibration.record.record_file import read_record
+from florilege.cores import cores
 from florilege.feedback_store import FILE
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.processes import METRIC_BYTES, METRIC_KINDS, METRICS, WorkerGroup
+from florilege.server.engine import MAX_QUEUE, MIN_QUEUE
 from florilege.server.process import LOOP_TURN_MS, MOST_FILES, PHOTO_TURN_MS
 from tests.server import garden
 from tests.server.server_process import ROOT, ServeProcess
@@ -38,7 +40,8 @@ from tests.server.thread_turns import turn_ms, turns_ms
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 PHOTO = garden.encoded(garden.pixels(garden.COLOURS[4], side=400), "JPEG", quality=95)
-KEYS = {"app": "", "slow": "6/minute"}
+KEYS = {"app": "", "other": "", "slow": "6/minute"}
+VOTES = 80  # an hour, of one client; all tests of the key `app` together send 55
 
 
 class Workers(ServeProcess):
@@ -123,11 +126,12 @@ def workers(bundle: Path, folder: Path) -> Iterator[Workers]:
     paths = [word for flag, name in flags for word in (flag, str(folder / name))]
     copy = Path(shutil.copytree(bundle, folder / "bundle"))
     more = ("--feedback-photos", "--cache-answers", "8", "--max-held-bytes", "3000000")
+    rate = ("--feedback-rate", f"{VOTES}/hour")
     shared = folder / "metrics"
     shared.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PROMETHEUS_MULTIPROC_DIR", str(shared))
-        with Workers(copy, *paths, *more) as workers:
+        with Workers(copy, *paths, *more, *rate) as workers:
             yield workers
     assert not [*shared.iterdir()]  # it may be that of another server
 
@@ -147,6 +151,18 @@ def test_all_processes_may_open_many_files(workers: Workers) -> None:
         assert soft >= min(MOST_FILES, hard)
 
 
+def test_ctrl_c_reaches_the_supervisor_alone(workers: Workers) -> None:
+    """A terminal sends it to a whole group of processes; workers must stop in order."""
+    own = os.getpgid(workers.process.pid)
+    assert own not in {os.getpgid(process) for process in workers.processes().values()}
+
+
+def test_workers_divide_the_cores(workers: Workers) -> None:
+    threads = max(1, cores() // 2)
+    lines = [line for line in workers.lines if " answers with " in line]
+    assert all(f" {threads} threads" in line for line in lines)
+
+
 def test_threads_that_work_on_photos_ask_for_longer_turns(workers: Workers) -> None:
     with ExitStack() as stack:
         for worker, connection in workers.connect(stack).items():
@@ -164,6 +180,34 @@ def test_the_rate_of_a_key_is_that_of_all_workers(workers: Workers) -> None:
             for number in range(10)
         ]
     assert statuses == [200] * 6 + [429] * 4
+
+
+def test_the_rate_of_votes_is_that_of_all_workers(workers: Workers) -> None:
+    with ExitStack() as stack:
+        pair = [*workers.connect(stack).values()]
+        statuses = [
+            vote(pair[number % 2], "0" * 32, X_API_Key="other")[0] for number in range(VOTES + 2)
+        ]
+    assert statuses == [404] * VOTES + [429] * 2
+
+
+def test_photos_of_all_workers_fill_one_queue_and_one_limit_of_pixels(workers: Workers) -> None:
+    other = WorkerGroup(_folder(workers.processes()[1]), 2, number=1)
+    with ExitStack() as stack:
+        first = workers.connect(stack)[1]
+        other.set("photos", MAX_QUEUE * 2)
+        other.set("decoding_pixels", 5)
+        try:
+            status, problem = ask(first, "POST", "/v1/identify", PHOTO)
+            metrics = workers.metrics()
+        finally:
+            other.set("photos", 0)
+            other.set("decoding_pixels", 0)
+        assert metrics["florilege_queue_depth"] == MAX_QUEUE * 2
+        assert metrics["florilege_decoding_pixels"] == 5
+        assert (status, problem["code"]) == (503, "overloaded")
+        assert MIN_QUEUE * 2 <= problem["limit"] <= MAX_QUEUE * 2
+        assert ask(first, "POST", "/v1/identify", PHOTO)[0] == 200
 
 
 def test_a_vote_may_reach_another_worker_than_its_answer(workers: Workers, folder: Path) -> None:
@@ -227,7 +271,12 @@ def test_metrics_are_those_of_all_workers_whichever_answers(workers: Workers) ->
         assert each["process_resident_memory_bytes"] > 3 * 40e6
         assert each["process_cpu_seconds_total"] > 1
         assert each["process_start_time_seconds"] <= time.time()
-    wait_for(lambda: workers.metrics()["florilege_drift_photos"] >= 1)
+    watch = _folder(workers.processes()[1]) / "watch.json"  # of both together
+    wait_for(lambda: 1 <= watched_by(workers) == json.loads(watch.read_text())["rows"])
+
+
+def watched_by(workers: Workers) -> float:
+    return workers.metrics()["florilege_drift_photos"]
 
 
 def test_what_workers_map_has_no_holes(workers: Workers) -> None:
