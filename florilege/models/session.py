@@ -47,7 +47,10 @@ class Outputs(NamedTuple):
     @classmethod
     def joined(cls, batches: Collection["Outputs"]) -> "Outputs":
         """The outputs of at least one batch, as those of a single one."""
-        names = next(iter(batches)).logits
+        first = next(iter(batches))
+        if len(batches) == 1:  # NumPy would let other threads run meanwhile, which may take long
+            return first
+        names = first.logits
         logits = {name: np.concatenate([batch.logits[name] for batch in batches]) for name in names}
         features = [batch.features for batch in batches if batch.features is not None]
         return cls(logits, np.concatenate(features) if features else None)

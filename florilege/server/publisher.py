@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from zlib import crc32
 
 import numpy as np
@@ -33,12 +33,19 @@ from florilege.server.settings import Settings, writable_folder
 
 log = logging.getLogger("florilege.server")
 
-ROWS_AT_ONCE = 64  # photos to process together
+PORTION = 64  # requests to process together
 MOST_WAIT_S = 1.0  # how long the first of them waits for the others
 MAX_RECENT_PHOTOS = 10_000  # remembered to recognise repeats
 SAVE_EVERY_S = 60.0
 
 MAX_QUEUED = 1000
+
+
+class Answered(NamedTuple):
+    """What listeners get of a request."""
+
+    logits: NDArray[np.float32]  # of the served head, (photos, classes)
+    restricted: bool  # whether its answer was restricted to some of the classes
 
 
 class _DriftWatch:
@@ -68,41 +75,27 @@ class _DriftWatch:
         self._judge = None if judge is None else judge.from_logits
         self._state = state
         self._common = None if group is None else _CommonState(group)
-        self._rows: list[NDArray[np.float32]] = []
         self.recent: dict[bytes, None] = {}  # hashes of recent photos, the least recent first
-        self._lock = threading.RLock()  # a timer processes the last photos
         self._saved, self._saving_fails = monotonic(), False
         self.monitor = _open_monitor(expected_of(record), state)
         with self._turn():
             self._publish()
             self._save()
 
-    def on_answer(self, logits: NDArray[np.float32], *, restricted: bool) -> None:
-        """Collect a photo of one request; process them when they are many or the first is old."""
-        if restricted:
-            return
-        photo = crc32(logits.tobytes()) % len(logits)
-        with self._lock:
-            self._rows.append(logits[photo : photo + 1])
-            if len(self._rows) >= ROWS_AT_ONCE:
-                self._process()
-            elif len(self._rows) == 1:
-                timer = threading.Timer(MOST_WAIT_S, self._process)
-                timer.daemon = True
-                timer.start()
+    def on_answers(self, requests: Sequence[Answered]) -> None:
+        """Watch a photo of each request."""
+        rows = []
+        for logits, restricted in requests:
+            if not restricted:
+                photo = crc32(logits.tobytes()) % len(logits)
+                rows.append(logits[photo : photo + 1])
+        if rows:
+            with self._turn():
+                self._update(self._new_photos(np.concatenate(rows)))
 
     def close(self) -> None:
-        with self._lock:
-            self._process()
-            with self._turn():
-                self._save()
-
-    def _process(self) -> None:
-        with self._lock:
-            rows, self._rows = self._rows, []
-            if rows:
-                with self._turn():
-                    self._update(self._new_photos(np.concatenate(rows)))
+        with self._turn():
+            self._save()
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -222,49 +215,67 @@ class _Listener(Protocol):
 
     name: str
 
-    def on_answer(self, logits: NDArray[np.float32], *, restricted: bool) -> None:
-        """Process the logits of the served head, ``(photos, classes)``, of one request.
-
-        ``restricted`` says whether its answer was restricted to some of the classes.
-        """
+    def on_answers(self, requests: Sequence[Answered]) -> None:
+        """Process a portion of requests, at most `PORTION`."""
 
     def close(self) -> None:
         """Finish; nothing is called afterwards."""
 
 
 class Publisher:
-    """Passes answered requests to its listeners. `publish` never waits and never raises."""
+    """Passes answered requests to its listeners. `publish` never waits and never raises.
+
+    They come in portions: to wake a thread for each would take a tenth of the time of a small
+    photo.
+    """
 
     def __init__(self, listeners: Sequence[_Listener], metrics: Metrics) -> None:
         self.listeners = list(listeners)
         self._dropped = metrics.listener_dropped
-        self._room = threading.Semaphore(MAX_QUEUED)
+        self._waiting = list[Answered]()
+        self._lock = threading.Lock()  # of those that wait
+        self._complete = threading.Event()  # nothing more to wait for
         self._thread = ThreadPoolExecutor(1, "publisher")  # runs from the first request on
 
     def publish(self, logits: NDArray[np.float32], *, restricted: bool) -> None:
         """Queue one request, or drop it if the listeners cannot keep up."""
         if not self.listeners:
             return
-        if self._room.acquire(blocking=False):
+        with self._lock:
+            waiting = len(self._waiting)
+            if waiting < MAX_QUEUED:
+                self._waiting.append(Answered(logits, restricted))
+        if waiting == 0:
             with suppress(RuntimeError):  # it is closed
-                self._thread.submit(self._process, logits, restricted)
-            return
-        for listener in self.listeners:
-            self._dropped.labels(listener.name).inc()
+                self._thread.submit(self._process)
+        if waiting + 1 == PORTION:
+            self._complete.set()
+        if waiting == MAX_QUEUED:
+            for listener in self.listeners:
+                self._dropped.labels(listener.name).inc()
 
     def replace_listeners(self, open_listeners: Callable[[], Sequence[_Listener]]) -> None:
         """Close the listeners once the requests so far are processed, and open others."""
+        self._complete.set()
         self._thread.submit(self._replace, open_listeners)
 
     def close(self) -> None:
         """Close the listeners once all published requests are processed, and wait until then."""
+        self._complete.set()
         with suppress(RuntimeError):  # it is closed already
             self._thread.submit(self._close_listeners)
         self._thread.shutdown()
 
-    def _process(self, logits: NDArray[np.float32], restricted: bool) -> None:
-        self._room.release()
-        self._call_each(lambda each: each.on_answer(logits, restricted=restricted), lost=1)
+    def _process(self) -> None:
+        self._complete.wait(MOST_WAIT_S)
+        with self._lock:
+            requests, self._waiting = self._waiting, []
+            self._complete.clear()
+        for first in range(0, len(requests), PORTION):
+            self._hand_over(requests[first : first + PORTION])
+
+    def _hand_over(self, portion: Sequence[Answered]) -> None:
+        self._call_each(lambda listener: listener.on_answers(portion), lost=len(portion))
 
     def _replace(self, open_listeners: Callable[[], Sequence[_Listener]]) -> None:
         self._close_listeners()
@@ -316,7 +327,11 @@ class _ScoreLogListener:
         self._photos = metrics.score_log_photos
         self._failing = False
 
-    def on_answer(self, logits: NDArray[np.float32], *, restricted: bool) -> None:
+    def on_answers(self, requests: Sequence[Answered]) -> None:
+        for logits, _ in requests:
+            self._append(logits)
+
+    def _append(self, logits: NDArray[np.float32]) -> None:
         failed = False
         try:
             self._writer.append(logits)

@@ -24,7 +24,7 @@ from florilege.calibration.view import PLAIN
 from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
 from florilege.server.prometheus import Metrics
-from florilege.server.publisher import _DriftWatch
+from florilege.server.publisher import Answered, _DriftWatch
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, square
 from tests.server.garden import encoded
 from tests.server.http_client import open_client
@@ -155,8 +155,7 @@ def test_the_watch_sees_equal_sets_and_scores(twins: Twins) -> None:
         random = np.random.default_rng(6)
         for _ in range(200):
             view = square(int(random.integers(CLASSES)), random)[np.newaxis]
-            watch.on_answer(session.logits(view)["sccp"], restricted=False)
-        watch.close()
+            watch.on_answers([Answered(session.logits(view)["sccp"], restricted=False)])
         states.append(json.loads(watch.monitor.to_json())["tests"])
     for name in ("set_size", "faint_photos", "best_score"):
         assert states[0][name] == states[1][name]

@@ -21,19 +21,13 @@ from florilege.processes import WorkerGroup
 from florilege.server import publisher
 from florilege.server.app import create_app
 from florilege.server.prometheus import Metrics
-from florilege.server.publisher import _DriftWatch
+from florilege.server.publisher import Answered, _DriftWatch
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.http_client import open_client
 from tests.server.metric_values import value
-from tests.server.server_thread import wait_for
 
 Traffic = Callable[..., list[np.ndarray]]  # logits
-
-
-@pytest.fixture(autouse=True)
-def _no_portion_ends_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publisher, "MOST_WAIT_S", 60.0)
 
 
 @pytest.fixture(scope="module")
@@ -53,20 +47,23 @@ def traffic(bundle: Path, record: CalibrationRecord) -> Traffic:
     return make
 
 
+def pass_on(watch: _DriftWatch, requests: Iterable[np.ndarray], portion: int = 64) -> None:
+    """Let a watch process requests in portions, as the server does."""
+    answered = [Answered(logits, restricted=False) for logits in requests]
+    for start in range(0, len(answered), portion):
+        watch.on_answers(answered[start : start + portion])
+
+
 def watched(
     record: CalibrationRecord,
     photos: Iterable[np.ndarray],
     state: Path | None = None,
-    *,
-    close: bool = True,
 ) -> tuple[_DriftWatch, Metrics]:
     """A watch that has processed the photos, and its metrics."""
     metrics = Metrics()
     watch = _DriftWatch(record, metrics, state)
-    for photo in photos:
-        watch.on_answer(photo, restricted=False)
-    if close:
-        watch.close()
+    pass_on(watch, photos)
+    watch.close()
     return watch, metrics
 
 
@@ -117,9 +114,7 @@ def test_sets_and_scores_are_those_of_the_default_k(
     """The monitor gets the sets at the default K, for any query."""
     watch, photos = _DriftWatch(record, Metrics(), None), traffic(5)
     calls = overheard(watch)
-    for photo in photos:
-        watch.on_answer(photo, restricted=False)
-    watch.close()
+    pass_on(watch, photos)
     logits = np.concatenate(photos).astype(np.float64)
     powers = np.exp(logits)
     scores = powers / powers.sum(axis=1, keepdims=True)
@@ -131,35 +126,28 @@ def test_sets_and_scores_are_those_of_the_default_k(
     assert lse == pytest.approx(np.log(powers.sum(axis=1)))
 
 
-def test_photos_are_processed_in_portions_and_the_last_without_more_traffic(
-    traffic: Traffic, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(publisher, "ROWS_AT_ONCE", 4)
-    watch, metrics = watched(record, [], close=False)
-    looked = []
-    for photo in traffic(9):
-        watch.on_answer(photo, restricted=False)
-        looked.append(value(metrics, "drift_photos"))
-    assert looked == [0, 0, 0, 4, 4, 4, 4, 8, 8]
-    monkeypatch.setattr(publisher, "MOST_WAIT_S", 0.0)
-    other, metrics = watched(record, traffic(1), close=False)
-    wait_for(lambda: value(metrics, "drift_photos") == 1)
-    assert (watch.monitor.rows, other.monitor.rows) == (8, 1)
-
-
 def test_the_state_is_saved_now_and_then_without_an_alarm(
     traffic: Traffic, record: CalibrationRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, saved, state = 1000.0, [], tmp_path / "watch.json"
     monkeypatch.setattr(publisher, "monotonic", lambda: now)
     monkeypatch.setattr(publisher, "SAVE_EVERY_S", 60.0)
-    monkeypatch.setattr(publisher, "ROWS_AT_ONCE", 1)
     watch = _DriftWatch(record, Metrics(), state)
     for seconds, photo in zip((0, 59, 60, 61.5, 63, 121, 123), traffic(7), strict=True):
         now = 1000.0 + seconds
-        watch.on_answer(photo, restricted=False)
+        pass_on(watch, [photo])
         saved.append(json.loads(state.read_text())["rows"])
     assert saved == [0, 0, 0, 4, 4, 4, 7]
+
+
+def test_an_answer_that_was_restricted_to_a_list_does_not_count(
+    traffic: Traffic, record: CalibrationRecord
+) -> None:
+    watch, photos = _DriftWatch(record, Metrics(), None), traffic(4)
+    restricted = [number % 2 > 0 for number in range(4)]
+    watch.on_answers([*map(Answered, photos, restricted)])
+    watch.on_answers([Answered(photos[3], restricted=True)])
+    assert watch.monitor.rows == 2
 
 
 def test_several_photos_of_a_request_count_as_one(
@@ -168,9 +156,7 @@ def test_several_photos_of_a_request_count_as_one(
     watch = _DriftWatch(record, Metrics(), None)
     rows = np.concatenate(traffic(400))
     calls = overheard(watch)
-    for request in rows.reshape(100, 4, -1):
-        watch.on_answer(request, restricted=False)
-    watch.close()
+    pass_on(watch, rows.reshape(100, 4, -1))
     assert watch.monitor.rows == 100
     seen = np.concatenate([lse for _, _, lse in calls])
     places = np.flatnonzero(np.isin(logsumexp(rows), seen)) % 4
@@ -197,7 +183,7 @@ def test_an_alarm_is_logged_once_and_ends_when_photos_are_again_as_they_were(
     first, metrics = watched(record, traffic(600, dim=0.4), state)
     alarms = raised(metrics)
     assert caplog.text.count("calibrate on newer photos") == len(alarms)
-    _, metrics = watched(record, [], state, close=False)  # the server is started anew
+    _DriftWatch(record, metrics := Metrics(), state)  # the server is started anew
     assert raised(metrics) == alarms == {alarm.watched for alarm in first.monitor.alarms} != set()
     _, metrics = watched(record, traffic(2000), state)
     assert raised(metrics) == set()
@@ -225,7 +211,8 @@ def test_an_alarm_is_saved_at_once(
 ) -> None:
     monkeypatch.setattr(publisher, "SAVE_EVERY_S", np.inf)
     state = tmp_path / "watch.json"
-    watch, _ = watched(record, traffic(300, dim=0.4), state, close=False)
+    watch = _DriftWatch(record, Metrics(), state)
+    pass_on(watch, traffic(300, dim=0.4))
     content, now = json.loads(state.read_text()), json.loads(watch.monitor.to_json())
     assert content["alarms"] == now["alarms"] != []
     assert content["rows"] < now["rows"]  # nothing was saved since
@@ -262,7 +249,7 @@ def test_a_state_that_cannot_be_written_is_logged_once_and_watching_continues(
     (folder / "watch.json").unlink()
     folder.rmdir()
     for photo in traffic(3):
-        watch.on_answer(photo, restricted=False)
+        pass_on(watch, [photo])
         watch.close()
     assert watch.monitor.rows == 3
     assert caplog.text.count("cannot be written") == 1
@@ -296,9 +283,11 @@ def test_workers_watch_together(
     state = tmp_path / "state.json"
     workers = [_DriftWatch(record, Metrics(), state, group) for group in groups]
     photos = traffic(300)
-    for number, photo in enumerate([*photos, *photos[:50]]):
-        workers[number % 2 if number < 300 else 1 - number % 2].on_answer(photo, restricted=False)
-    for worker in workers:
+    for start in range(0, 300, 60):
+        for number, worker in enumerate(workers):
+            pass_on(worker, photos[start + number : start + 60 : 2])
+    for number, worker in enumerate(workers):
+        pass_on(worker, photos[1 - number : 50 : 2])  # those that the other had
         worker.close()
     assert workers[1].monitor.rows == json.loads(state.read_text())["rows"] == 300
     alone, _ = watched(record, [])
@@ -316,8 +305,7 @@ def test_workers_watch_on_a_full_disk_and_say_so_once(
     group.create()
     (tmp_path / "watch.new").mkdir()  # so that nothing can be written there
     worker = _DriftWatch(record, Metrics(), None, group)
-    for photo in traffic(200):
-        worker.on_answer(photo, restricted=False)
+    pass_on(worker, traffic(200))
     worker.close()
     assert [entry.message.partition(":")[0] for entry in caplog.records] == [
         "the state of the drift watch cannot be written"

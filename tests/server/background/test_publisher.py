@@ -1,6 +1,7 @@
 """Listeners run after the answer, in order, and never delay it."""
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.app import create_app
 from florilege.server.prometheus import Metrics
-from florilege.server.publisher import Publisher, _ScoreLogListener
+from florilege.server.publisher import Answered, Publisher, _ScoreLogListener
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.http_client import open_client
@@ -30,19 +31,20 @@ class Ear:
     name = "ear"
 
     def __init__(self, *, fails_at: int | None = None) -> None:
-        self.heard: list[float] = []
+        self.heard, self.portions = list[float](), list[int]()
         self.closed = False
         self.fails_at = fails_at
         self.reached, self.gate = threading.Event(), threading.Event()
         self.gate.set()
 
-    def on_answer(self, logits: np.ndarray, *, restricted: bool) -> None:
-        number = float(logits[0, 0])
+    def on_answers(self, requests: Sequence[Answered]) -> None:
+        numbers = [float(request.logits[0, 0]) for request in requests]
         self.reached.set()
         assert self.gate.wait(15)
-        if number == self.fails_at:
+        if self.fails_at in numbers:
             raise RuntimeError("no space left")
-        self.heard.append(number)
+        self.heard += numbers
+        self.portions.append(len(numbers))
 
     def close(self) -> None:
         self.closed = True
@@ -67,7 +69,37 @@ def test_every_published_request_is_processed_in_order_before_the_end() -> None:
         assert ear.closed
 
 
-def test_a_listener_that_fails_loses_that_row_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_requests_come_in_portions_and_the_last_without_more_traffic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread that woke for each request would take its core from the photos."""
+    monkeypatch.setattr(module, "MOST_WAIT_S", 60.0)
+    ear, metrics = Ear(), Metrics()
+    outcome = Publisher([ear], metrics)
+    for number in range(63):
+        publish(outcome, number)
+    assert not ear.reached.wait(0.05)
+    publish(outcome, 63)
+    wait_for(lambda: ear.portions == [64])
+    ear.reached.clear()
+    publish(outcome, 64)
+    assert not ear.reached.wait(0.05)
+    ear.gate.clear()
+    for number in range(65, 264):
+        publish(outcome, number)
+    monkeypatch.setattr(module, "MOST_WAIT_S", 0.0)
+    ear.gate.set()
+    wait_for(lambda: len(ear.heard) == 264)
+    assert max(ear.portions) == 64
+    publish(outcome, 264)
+    wait_for(lambda: ear.heard == list(range(265)))
+    outcome.close()
+
+
+def test_a_listener_that_fails_loses_that_portion_alone(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PORTION", 1)
     failing, other, metrics = Ear(fails_at=2), Ear(), Metrics()
     outcome = Publisher([failing, other], metrics)
     for number in range(4):
@@ -83,6 +115,7 @@ def test_a_slow_listener_loses_rows_and_delays_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "MAX_QUEUED", 5)
+    monkeypatch.setattr(module, "MOST_WAIT_S", 0.0)
     slow, metrics = Ear(), Metrics()
     slow.gate.clear()
     outcome = Publisher([slow], metrics)
@@ -177,12 +210,11 @@ def test_a_failing_disk_loses_rows_and_is_logged_once(
     blocked.write_text("a file where the folder was")
     log = _ScoreLogListener(ScoreLogWriter(blocked, scorer, max_bytes=2**30), metrics)
     logits = np.zeros((2, 12), dtype=np.float32)
-    for _ in range(3):
-        log.on_answer(logits, restricted=False)
+    log.on_answers([Answered(logits, restricted=False)] * 3)
     assert photos_counted(metrics, "failed") == 6
     assert caplog.text.count("score log cannot be written") == 1
     blocked.unlink()
-    log.on_answer(logits, restricted=False)
+    log.on_answers([Answered(logits, restricted=False)])
     log.close()
     assert photos_counted(metrics, "written") == 2
 
