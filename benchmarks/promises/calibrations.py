@@ -129,16 +129,17 @@ class Circumstance:
         try:
             return fit_record(
                 outputs,
-                self._plan(noise),
+                self._plan(),
                 class_counts=pool.counts,
                 places=places,
+                noise=noise,
                 choosing=choosing,
                 overlap=PhotoOverlap(0, len(labels) * chose, chose, self.epochs if chose else 1),
             )
         finally:
             outputs.close()
 
-    def _plan(self, noise: NoisyLabels | None) -> FewSizes:
+    def _plan(self) -> FewSizes:
         """The settings."""
         listed = np.flatnonzero(LISTED(np.arange(self.pool.species))).tolist()
         half = RegionList(name="half", classes=tuple(listed))
@@ -149,7 +150,6 @@ class Circumstance:
             rejection_method=None,
             images=() if self.view.photos == 1 else (self.view.photos,),
             lists=(half,) if self.view.list else (),
-            noise=noise,
             max_size=min(20, self.pool.species),
             **self.settings,
         )

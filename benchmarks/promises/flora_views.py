@@ -25,7 +25,6 @@ import numpy as np
 from benchmarks.promises.calibrations import GIVEN, Circumstance, FewSizes, K
 from benchmarks.promises.pools import LISTED, Floats, Ints, Pool, regional
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.rules.label_noise import NoisyLabels
 from florilege.calibration.view import View
 from florilege.data.flora.posterior import (
     HIDDEN,
@@ -70,7 +69,7 @@ class OneSize(FewSizes):
 class EveryView(Circumstance):
     """A calibration of all views."""
 
-    def _plan(self, noise: NoisyLabels | None) -> OneSize:
+    def _plan(self) -> OneSize:
         listed = np.flatnonzero(LISTED(np.arange(self.pool.species))).tolist()
         return OneSize(
             classes=self.pool.species,
@@ -80,7 +79,6 @@ class EveryView(Circumstance):
             images=NUMBERS[1:],
             lists=(RegionList(name="half", classes=tuple(listed)),),
             max_size=20,
-            noise=noise,
             **GIVEN,
         )
 

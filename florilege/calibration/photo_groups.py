@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from typing import Literal, NamedTuple, overload
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,14 +26,6 @@ class _PhotoGroups(NamedTuple):
     made_from: MadeFrom
 
 
-@overload
-def observation_numbers(ids: Sequence[str]) -> Ints: ...
-
-
-@overload
-def observation_numbers(ids: Sequence[str] | None) -> Ints | None: ...
-
-
 def observation_numbers(ids: Sequence[str] | None) -> Ints | None:
     """Observation of each photo as an index from 0, shape ``(rows,)``; None where none is known.
 
@@ -49,11 +41,6 @@ def observation_numbers(ids: Sequence[str] | None) -> Ints | None:
     numbers: dict[object, int] = {}
     keys = (name or row for row, name in enumerate(ids))
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
-
-
-def count_observations(observations: Ints | None) -> int | None:
-    """Number of observations among the photos; None where they are unknown."""
-    return None if observations is None else np.unique(observations).size
 
 
 def one_of_each(observations: ArrayLike, *, seed: int = 0) -> Bools:

@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
-from pydantic.json_schema import SkipJsonSchema
 
 from florilege.calibration.rejection import DEFAULT_SHARE
 from florilege.calibration.rules import (
     MACRO_WEIGHT,
     PREFERRED_K,
-    NoisyLabels,
     parse_label_noise,
 )
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind
@@ -215,9 +213,6 @@ class CalibrationPlan(CalibrationSettings):
     ks: _Numbers = ()  # by default those of 1, 2, 3, 5 and 10 that do not exceed the classes
     images: tuple[int, ...] = (2, 3, 4, 5)  # numbers of photos of one observation, besides 1
     lists: tuple[RegionList, ...] = ()  # the content of `list_files`
-    noise: SkipJsonSchema[NoisyLabels | None] = (
-        None  # what `label_noise` says of the photos; None for 0
-    )
 
     @model_validator(mode="before")
     @classmethod

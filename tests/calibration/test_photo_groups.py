@@ -91,7 +91,9 @@ def test_wrong_arguments_are_named() -> None:
 
 
 def test_photos_without_an_observation_are_plants_of_their_own() -> None:
-    assert observation_numbers(["b", "", "a", "", "b"]).tolist() == [0, 1, 2, 3, 0]
+    numbers = observation_numbers(["b", "", "a", "", "b"])
+    assert numbers is not None
+    assert numbers.tolist() == [0, 1, 2, 3, 0]
 
 
 def test_any_photo_of_a_plant_may_be_the_one_that_is_drawn() -> None:

@@ -26,8 +26,8 @@ from florilege.calibration.calibrate.photo_outputs import SplitOutputs as SplitO
 from florilege.calibration.calibrate.photo_outputs import bundle_outputs as bundle_outputs
 from florilege.calibration.calibrate.photo_outputs import outputs_of as outputs_of
 from florilege.calibration.calibrate.photo_outputs import photos_for
-from florilege.calibration.calibrate.score_sources import PhotoPlaces, places_of
 from florilege.calibration.calibrate.score_sources import Source as Source
+from florilege.calibration.calibrate.score_sources import places_of
 from florilege.calibration.calibrate.threshold_tables import tabulate as tabulate
 from florilege.calibration.calibrate.training_photos import (
     PhotoOverlap,
@@ -115,14 +115,14 @@ def calibrate_bundle(
         opened = partial(photos_for, bundle, data, skip_damaged=plan.skip_damaged, say=say)
         photos = opened(split)
         noise = noisy_labels(plan.label_noise, bundle.classes, data, photos, say)
-        plan = plan.model_copy(update={"noise": noise})
         places = places_of(bundle, data, photos, plan.occurrences, say)
         PhotoOverlap.of(bundle, split, [])  # fails early if its file is damaged
         card_files = read_card_files(bundle)
         score = partial(outputs_of, workers=workers, cache=cache)
+        counts = bundle.classes.counts
+        fit = partial(fit_record, plan=plan, class_counts=counts, places=places, noise=noise)
         calibrated = [
-            _calibrated(session, plan, photos, training, places, score, stack)
-            for session in sessions
+            _calibrated(session, photos, training, score, fit, stack) for session in sessions
         ]
         _compare([outputs for outputs, _ in calibrated], sessions, data, part, score, opened, say)
         for sentence in _views_without_rows(plan, calibrated[0][0].record):
@@ -160,11 +160,10 @@ def _sessions(bundle: Bundle, plan: CalibrationPlan, device: str) -> list[Sessio
 
 def _calibrated(
     session: Session,
-    plan: CalibrationPlan,
     photos: Split,
     training: Split | None,
-    places: PhotoPlaces | None,
     score: Callable[..., SplitOutputs],
+    fit: Callable[..., CalibrationRecord],
     stack: ExitStack,
 ) -> tuple[BundleOutputs, Reference | None]:
     """The outputs of a runtime, its calibration, and the reference that its rejection needs."""
@@ -178,15 +177,8 @@ def _calibrated(
     if choosing is not None:
         calibrating = outputs.part(~choosing)
         pictures = photos.select_rows(np.flatnonzero(~choosing), name=photos.name)
-    record = fit_record(
-        outputs,
-        plan,
-        class_counts=bundle.classes.counts,
-        choosing=choosing,
-        overlap=PhotoOverlap.of(bundle, photos.name, calibrating.photos, pictures),
-        reference=reference,
-        places=places,
-    )
+    overlap = PhotoOverlap.of(bundle, photos.name, calibrating.photos, pictures)
+    record = fit(outputs, choosing=choosing, overlap=overlap, reference=reference)
     return BundleOutputs(bundle, record, outputs, photos), reference
 
 

@@ -12,7 +12,7 @@ from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_
 from florilege.calibration.calibrate.score_sources import LabelledPhotos, Source, places_of
 from florilege.calibration.calibrate.threshold_tables import measure
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
-from florilege.calibration.photo_groups import MadeFrom, count_observations
+from florilege.calibration.photo_groups import MadeFrom
 from florilege.calibration.record import (
     CalibratedList,
     CalibrationRecord,
@@ -189,7 +189,7 @@ class Evaluation:
             split=outputs.split,
             data_sha256=outputs.data_sha256,
             rows=len(outputs.labels),
-            observations=count_observations(outputs.observations),
+            observations=outputs.plants,
             label_noise=None if noise is None else noise.noise,
             noise_calibrated=record.measured.label_noise is not None,
             overlap=PhotoOverlap.of(bundle, outputs.split, outputs.photos, pictures),

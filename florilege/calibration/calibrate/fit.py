@@ -20,7 +20,6 @@ from florilege.calibration.calibrate.threshold_tables import (
 )
 from florilege.calibration.calibrate.training_photos import PhotoOverlap, fit_familiarity
 from florilege.calibration.comparison import choose, choose_simplest, interval_of_best
-from florilege.calibration.photo_groups import count_observations
 from florilege.calibration.record import (
     CalibratedList,
     CalibrationRecord,
@@ -34,6 +33,7 @@ from florilege.calibration.record import (
     size_bins,
 )
 from florilege.calibration.reference import Reference
+from florilege.calibration.rules import NoisyLabels
 from florilege.calibration.scores import EXPONENTS, Fusion
 from florilege.calibration.sets import Bools, Floats, Ints
 from florilege.calibration.settings import CalibrationPlan
@@ -58,13 +58,15 @@ def fit_record(
     choosing: Bools | None = None,
     reference: Reference | None = None,
     places: PhotoPlaces | None = None,
+    noise: NoisyLabels | None = None,
 ) -> CalibrationRecord:
     """Choose the scores to serve, calibrate every rule for every view, and measure all of them.
 
     ``class_counts`` are training images, ``(classes,)``; None counts the photos of the split. The
     rows under ``choosing`` choose head, kind of score, temperature, strength and fusion, the others
     calibrate; None lets all do both. ``overlap`` is that of the rows that calibrate. A
-    ``reference``, for a plan with a rejection method, needs outputs with features.
+    ``reference``, for a plan with a rejection method, needs outputs with features. ``noise`` is
+    what is assumed of wrong labels; None takes them as right.
     """
     counts = class_counts
     if counts is None:
@@ -74,7 +76,7 @@ def fit_record(
         counts=counts,
         lists={region.name: region.classes for region in plan.lists},
         places=places,
-        noise=plan.noise,
+        noise=noise,
     )
     if choosing is not None:
         photos, choosers = photos.part(~choosing), photos.part(choosing)
@@ -291,7 +293,7 @@ def _origin(
         runtime=outputs.runtime.name,
         precision=outputs.runtime.precision,
         decoder=outputs.decoder,
-        observations=count_observations(measured.observations),
+        observations=measured.plants,
         **overlap._asdict(),
         chose_head=choice.compared > 1 and not choosing_rows,
         label_noise=None if photos.noise is None else photos.noise.noise,
@@ -306,8 +308,8 @@ def _selection(
     hit_rate = float(hits.mean())
     honest = hit_rate if choice.views[0].candidates == 1 else choice.honest_hit_rate
     low, high = interval_of_best(hits, table.candidates, observations=photos.outputs.observations)
-    if plan.noise is not None:
-        noise, k = plan.noise.noise, plan.grid.index(plan.default_k)
+    if photos.noise is not None:
+        noise, k = photos.noise.noise, plan.grid.index(plan.default_k)
         chance = table.rules[0].counts[k].mean_chance  # of average_k
         hit_rate, honest = (noise.corrected(share, chance) for share in (hit_rate, honest))
         low, high = noise.interval(low, high, chance)

@@ -112,6 +112,11 @@ class SplitOutputs:
         """Names of the heads."""
         return tuple(name for name in self.columns if name != FEATURES)
 
+    @property
+    def plants(self) -> int | None:
+        """Number of observations that the photos show; None where the data name none."""
+        return None if self.observations is None else np.unique(self.observations).size
+
     def append(self, outputs: Mapping[str, Singles]) -> None:
         """Append rows, ``(batch, columns)`` of each output."""
         with _storage_errors():

@@ -44,9 +44,9 @@ def sample() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 def fitted(photos: PhotoPlaces, noise: NoisyLabels | None = None) -> CalibrationRecord:
     logits, labels = sample()
-    plan = CalibrationPlan(classes=CLASSES, ks=KS, coverages=(0.9,), images=(), noise=noise)
+    plan = CalibrationPlan(classes=CLASSES, ks=KS, coverages=(0.9,), images=())
     outputs = scoring_of({"linear": logits}, labels)
-    return fit_record(outputs, plan, class_counts=None, places=photos)
+    return fit_record(outputs, plan, class_counts=None, places=photos, noise=noise)
 
 
 def table_of(*, informative: bool, everywhere: bool = False) -> Occurrences:

@@ -26,7 +26,7 @@ from florilege.calibration.record.record_file import (
 )
 from florilege.calibration.record.schema import TRAFFIC, ByClass
 from florilege.calibration.record.statement import PHRASES, statement
-from florilege.calibration.rules import RULES, RuleSpec, calibrate
+from florilege.calibration.rules import RULES, NoisyLabels, RuleSpec, calibrate
 from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.scores import SCORE_KINDS, scores
 from florilege.calibration.sets import Guarantee
@@ -66,12 +66,13 @@ def fitted(
     *,
     observations: Sequence[str] | None = None,
     class_counts: NDArray[np.int64] | None = COUNTS,
+    noise: NoisyLabels | None = None,
     **settings: Any,
 ) -> CalibrationRecord:
     """The record of the logits of some heads, on photos that the network has not met."""
     outputs = scoring_of(heads, labels, observations=observations)
     plan = CalibrationPlan(**{"classes": CLASSES, **settings})
-    return fit_record(outputs, plan, class_counts=class_counts, overlap=UNMET)
+    return fit_record(outputs, plan, class_counts=class_counts, overlap=UNMET, noise=noise)
 
 
 def make_record(ks: tuple[float, ...] = (1.0, 2.55, 3.0), min_size: int = 1) -> CalibrationRecord:
