@@ -57,7 +57,7 @@ def main() -> None:
             stack.enter_context(
                 started(name, arguments.bundle, None, int(count), forms=True, device="cpu")
             )
-            for name in (OURS, *arguments.peers.split(","))
+            for name in (OURS, *filter(None, arguments.peers.split(",")))
             for count in arguments.workers.split(",")
         ]
         for _ in range(arguments.busy):
