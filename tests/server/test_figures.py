@@ -10,7 +10,7 @@ from florilege.calibration.calibrate.evaluate import Evaluated, Evaluation, _Eva
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.commands.console import summary
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.operating_point import OperatingPoint, Row, Verb
+from florilege.calibration.record.operating_point import OperatingPoint, Row
 from florilege.calibration.view import PLAIN
 from florilege.models.bundle import open_bundle
 from tests.server import garden
@@ -18,14 +18,14 @@ from tests.server.http_client import identify
 
 OF_THE_RECORD = {"value", "lambda_val", "size_deviation", "size_histogram", "size_rows", "hit_rows"}
 INTERVALS = {"size_low", "size_high", "hit_low", "hit_high"}
-COLUMN_OF_FIGURE: dict[Verb, dict[str, str]] = {  # the column of each figure by its name
+COLUMN_OF_FIGURE: dict[str, dict[str, str]] = {  # the column of each figure by its name
     "calibrate": {"mean_set_size": "size", "hit_rate": "hit_rate", "empty_rate": "empty_rate",
                   "ties": "ties"},
     "evaluate": {"mean_set_size": "size", "hit_rate": "hit_rate", "empty_rate": "empty_rate"},
 }  # fmt: skip
 
 
-def printed(point: OperatingPoint, verb: Verb) -> dict[str, Any]:
+def printed(point: OperatingPoint, verb: str) -> dict[str, Any]:
     """What a command prints about a threshold, besides its value."""
     row = point.row
     return {name: getattr(row, column) for name, column in COLUMN_OF_FIGURE[verb].items()} | {
@@ -69,7 +69,7 @@ def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: Test
         lists=(),
         views=(_EvaluatedView(PLAIN, None, point.rows, (Evaluated(point, point.row, {}),)),),
     )
-    alone: dict[Verb, set[str]] = {
+    alone: dict[str, set[str]] = {
         "calibrate": {
             "guaranteed",
             "reasons",

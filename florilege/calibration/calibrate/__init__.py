@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.evaluate import Evaluated as Evaluated
 from florilege.calibration.calibrate.evaluate import Evaluation as Evaluation
 from florilege.calibration.calibrate.evaluate import evaluate_bundle as evaluate_bundle
 from florilege.calibration.calibrate.fit import fit_record

@@ -18,7 +18,6 @@ from florilege.calibration.record import (
     CalibrationRecord,
     OperatingPoint,
     Row,
-    Verb,
 )
 from florilege.calibration.rules import LabelNoise
 from florilege.calibration.sets import Bools
@@ -40,23 +39,16 @@ class Evaluated(NamedTuple):
     shots: dict[str, float | None]
     macro_hit_rate: float | None = None  # mean over classes of their hit rates, if known
 
-    def to_plain(self, verb: Verb) -> dict[str, Any]:
-        """The JSON object of ``calibrate --json`` or ``evaluate --json``."""
-        point, (name, value) = self.point, self.point.requested_value
-        content: dict[str, Any] = {"rule": point.rule, name: value, "guarantee": point.guarantee}
-        if verb == "calibrate":
-            content |= {
-                "guaranteed": point.guaranteed,
-                "reasons": list(point.certificate.reasons),
-                "delta": point.delta,
-                "max_size": point.max_size,
-                "macro_weight": point.macro_weight,
-                "least_coverage": point.least_coverage,
-            }
-        content |= {"lambda_val": point.lambda_val, **self.row.figures(verb)}
-        if verb == "evaluate":
-            content |= {"macro_hit_rate": self.macro_hit_rate, "shots": self.shots}
-        return {**content, "rows": sum(self.row.size_histogram)}
+    def to_plain(self) -> dict[str, Any]:
+        """The JSON object of ``evaluate --json``."""
+        return {
+            **self.point.asked,
+            "lambda_val": self.point.lambda_val,
+            **self.row.figures,
+            "macro_hit_rate": self.macro_hit_rate,
+            "shots": self.shots,
+            "rows": sum(self.row.size_histogram),
+        }
 
     def contradiction(self, **errors: float) -> str | None:
         """What these photos say against the guarantee; None where nothing."""
@@ -137,8 +129,8 @@ class _EvaluatedView(NamedTuple):
             **asdict(self.view),
             "made_from": self.made_from,
             "rows": self.rows,
-            "rules": [rule.to_plain("evaluate") for rule in self.rules],
-            "guaranteed": [rule.to_plain("evaluate") for rule in self.guaranteed],
+            "rules": [rule.to_plain() for rule in self.rules],
+            "guaranteed": [rule.to_plain() for rule in self.guaranteed],
             "contradictions": self.contradictions(),
         }
 

@@ -14,7 +14,6 @@ from rich.table import Table
 
 from florilege.calibration.calibrate import (
     BundleOutputs,
-    Evaluated,
     Evaluation,
     Gate,
     bundle_outputs,
@@ -24,7 +23,7 @@ from florilege.calibration.calibrate import (
 from florilege.calibration.calibrate.cautions import cautions
 from florilege.calibration.comparison import Comparison
 from florilege.calibration.monitoring.audit import AuditReport
-from florilege.calibration.record import CalibrationRecord, OperatingPoint
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.report.diagnostics import Diagnostics, diagnose
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import score_name
@@ -78,16 +77,11 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
 
 
 def _rules_of(record: CalibrationRecord, view: View) -> dict[str, list[dict[str, Any]]]:
-    points = record.requested_points(view)
-    return {
-        "rules": _plain(point for point in points if not point.on_request),
-        "guaranteed": _plain(point for point in points if point.on_request),
-    }
-
-
-def _plain(points: Iterable[OperatingPoint]) -> list[dict[str, Any]]:
     """The JSON objects of thresholds, with their figures on the photos that chose them."""
-    return [Evaluated(point, point.row, {}).to_plain("calibrate") for point in points]
+    rules: dict[str, list[dict[str, Any]]] = {"rules": [], "guaranteed": []}
+    for point in record.requested_points(view):
+        rules["guaranteed" if point.on_request else "rules"].append(point.to_plain())
+    return rules
 
 
 def calibration_tables(
@@ -108,8 +102,8 @@ def calibration_tables(
         if not view.single and (all_rules or view.list is None)  # lists have a table of their own
     ]
     entries = [
-        {**entry, **asdict(point.table.view), "made_from": point.table.made_from}
-        for point, entry in zip(points, _plain(points), strict=True)
+        {**point.to_plain(), **asdict(point.table.view), "made_from": point.table.made_from}
+        for point in points
     ]
     views = _views_tables(entries, ["threshold"], all_rules=all_rules)
     return [*tables, *views, *_lists_tables(content)]

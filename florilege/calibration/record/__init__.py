@@ -22,12 +22,10 @@ from florilege.calibration.record.measurement import size_bins as size_bins
 from florilege.calibration.record.operating_point import NotCalibrated as NotCalibrated
 from florilege.calibration.record.operating_point import OperatingPoint as OperatingPoint
 from florilege.calibration.record.operating_point import Row as Row
-from florilege.calibration.record.operating_point import Verb as Verb
 from florilege.calibration.record.schema import SCHEMA_VERSION, dump, parse
 from florilege.calibration.record.schema import TRAFFIC as TRAFFIC
 from florilege.calibration.record.schema import ByClass as ByClass
 from florilege.calibration.record.schema import CalibratedList as CalibratedList
-from florilege.calibration.record.schema import Counts as Counts
 from florilege.calibration.record.schema import Origin as Origin
 from florilege.calibration.record.schema import PlacePrior as PlacePrior
 from florilege.calibration.record.schema import Selection as Selection

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,8 +17,6 @@ from florilege.calibration.record.statement import statement
 from florilege.calibration.rules import RULES, LabelNoise
 from florilege.calibration.sets import Floats, Guarantee, SetRule, largest_set
 from florilege.calibration.view import Setting
-
-Verb = Literal["calibrate", "evaluate"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,16 +43,16 @@ class Row:
     hit_high: float | None = None
     hit_rows: float | None = None  # independent rows that would give an interval as wide
 
-    def figures(self, verb: Verb) -> dict[str, Any]:
-        """The figures that a command prints, by name; intervals are named ``NAME_ci95``."""
-        figures = {
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The figures that commands print, by name; intervals are named ``NAME_ci95``."""
+        return {
             "mean_set_size": self.size,
             "mean_set_size_ci95": (self.size_low, self.size_high),
             "hit_rate": self.hit_rate,
             "hit_rate_ci95": None if self.hit_rate is None else (self.hit_low, self.hit_high),
             "empty_rate": self.empty_rate,
         }
-        return figures | ({"ties": self.ties} if verb == "calibrate" else {})
 
 
 def row_of(counts: Counts, rows: int, noise: LabelNoise | None, bounds: tuple[int, int]) -> Row:
@@ -258,6 +256,28 @@ class OperatingPoint(SetRule):
     def requested_value(self) -> tuple[str, float]:
         """The requested value with its name in JSON, ``k`` or ``level``."""
         return "level" if self.k is None else "k", self.counts.value
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What was asked for, as commands print it."""
+        name, value = self.requested_value
+        return {"rule": self.rule, name: value, "guarantee": self.guarantee}
+
+    def to_plain(self) -> dict[str, Any]:
+        """The JSON object of ``calibrate --json``."""
+        return {
+            **self.asked,
+            "guaranteed": self.guaranteed,
+            "reasons": list(self.certificate.reasons),
+            "delta": self.delta,
+            "max_size": self.max_size,
+            "macro_weight": self.macro_weight,
+            "least_coverage": self.least_coverage,
+            "lambda_val": self.lambda_val,
+            **self.row.figures,
+            "ties": self.row.ties,
+            "rows": self.rows,
+        }
 
     @cached_property
     def estimates(self) -> dict[str, _Estimate | None]:

@@ -279,7 +279,7 @@ def _tested(run: RunRecord, folder: Path) -> list[dict[str, Any]]:
     for result in evaluate_bundle(bundle, config.data, device=device).rules:
         name, k = result.point.requested_value
         if result.point.rule in ("average_k", "top_k") and name == "k":
-            plain = result.to_plain("evaluate")
+            plain = result.to_plain()
             figures = {key: plain[key] for key in FIGURES}
             rows.append({"rule": result.point.rule, "k": k, **figures})
     return rows

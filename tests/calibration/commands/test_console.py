@@ -89,10 +89,9 @@ def test_a_column_of_empty_sets_is_there_if_some_are(capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("all_rules", [False, True])
 def test_a_calibration_shows_average_k_and_on_request_all(
-    all_rules: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    all_rules: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     several = {**entry("average_k", 3), "rows": 1_234_567}
-    monkeypatch.setattr(console, "_plain", lambda points: [several] * len(points))
     content = {**EVALUATION, "rejection": None, "head": "multi_label", "score_kind": "softmax",
                "temperature": 1.0, "rows": 31_112}  # fmt: skip
     made = {View(photos=5): "observations", View(place="region_and_month"): None,
@@ -100,7 +99,7 @@ def test_a_calibration_shows_average_k_and_on_request_all(
     tables_of = {view: SimpleNamespace(view=view, made_from=made[view]) for view in made}
     record: Any = SimpleNamespace(
         views=[PLAIN, *made], default_k=3.0, setting=lambda rule: rule,
-        point=lambda view, _: SimpleNamespace(table=tables_of[view]),
+        point=lambda view, _: SimpleNamespace(table=tables_of[view], to_plain=lambda: several),
     )  # fmt: skip
     tables = console.calibration_tables(record, content, all_rules=all_rules)
     single, (title, plants) = printed(tables[:-1], capsys), tables[-1]
