@@ -15,7 +15,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from time import monotonic, perf_counter, time_ns
+from time import monotonic, time_ns
 from typing import Any
 
 from fastapi import Request, Response
@@ -48,6 +48,9 @@ and 32 such bodies a photo for a second. A piece takes a tenth of a millisecond;
 the loop, of which a photo takes ten, still made it wait for .6 s."""
 _DIGITS_OF_UPLOAD = 5
 """Of the length of a body: 10 kB or more are a photo, which takes ten passes of the event loop."""
+STILL_S = 0.1
+"""After which an upload that brings no byte stands still, as that of a phone in a tunnel: it may
+take 20 s, and while a photo is here small photos lose a tenth of their rate."""
 HANDLED = (Problem, HTTPException, RequestValidationError)
 """Our own errors, and what the framework refuses: unknown routes, methods and parameters."""
 SAFETY = {
@@ -140,10 +143,15 @@ class _Turns:
     ten passes; while one is here, others begin one after the other.
     """
 
-    uploads = 0
+    photos = 0  # whole and not yet answered
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
+        self._turn, self.last_bytes_at = asyncio.Lock(), -STILL_S  # of any upload
+
+    @property
+    def photo_is_here(self) -> bool:
+        """Whether one is being answered or arriving."""
+        return self.photos > 0 or monotonic() < self.last_bytes_at + STILL_S
 
     async def take(self) -> None:
         """Wait for a turn; it ends with the current pass."""
@@ -190,13 +198,15 @@ class _Exchange:
         self.body_ended = not announced
         length = headers.get("content-length", "")
         self.is_upload = "transfer-encoding" in headers or len(length) >= _DIGITS_OF_UPLOAD
+        self.is_photo = False  # an upload that is whole
         self.closes = False
 
     async def run(self) -> None:
-        started, turns = perf_counter(), self.outer.turns
-        turns.uploads += self.is_upload
+        started, turns = monotonic(), self.outer.turns
         try:
-            if turns.uploads and not self.is_upload:
+            if self.is_upload:
+                turns.last_bytes_at = started
+            elif turns.photo_is_here:
                 await turns.take()
             await self.outer.app(self.scope, self.receive, self.send)
         except ClientDisconnect:
@@ -208,8 +218,8 @@ class _Exchange:
             detail = "the server failed; please report the request id"
             await self._answer(Code.INTERNAL_ERROR, detail)
         finally:
-            turns.uploads -= self.is_upload
-            self._count(perf_counter() - started)
+            turns.photos -= self.is_photo
+            self._count(monotonic() - started)
 
     async def _answer(self, code: Code, detail: str, *, retry_after: int | None = None) -> None:
         if self.status is None:
@@ -219,8 +229,12 @@ class _Exchange:
 
     async def receive(self) -> Message:
         message = await self._receive()
-        if message["type"] == "http.disconnect" or not message.get("more_body", False):
-            self.body_ended = True
+        ends = message["type"] == "http.disconnect" or not message.get("more_body", False)
+        if self.is_upload and not self.body_ended:
+            self.outer.turns.last_bytes_at = monotonic()
+            self.outer.turns.photos += ends
+            self.is_photo = ends
+        self.body_ended = self.body_ended or ends
         return message
 
     async def send(self, message: Message) -> None:

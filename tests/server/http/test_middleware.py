@@ -167,9 +167,10 @@ def test_long_bodies_take_turns_and_one_that_nobody_reads_holds_up_no_other() ->
     ],
 )
 def test_while_a_photo_is_here_other_requests_begin_one_after_the_other(
-    headers: list[tuple[bytes, bytes]], taking_turns: bool
+    headers: list[tuple[bytes, bytes]], taking_turns: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else 32 clients that ask what costs nothing would put 32 requests in each of its passes."""
+    monkeypatch.setattr(module, "STILL_S", 0.0)
     passes, begun = 0, list[int]()
     answered = asyncio.Event()
 
@@ -181,6 +182,7 @@ def test_while_a_photo_is_here_other_requests_begin_one_after_the_other(
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/photo":
+            await receive()
             await answered.wait()
         else:
             begun.append(passes)
@@ -210,3 +212,38 @@ def test_while_a_photo_is_here_other_requests_begin_one_after_the_other(
     assert len(set(during)) == (8 if taking_turns else 1)
     assert len(set(photos)) == 1
     assert len(set(after)) == 1
+
+
+@pytest.mark.parametrize(("still_s", "taking_turns"), [(60.0, True), (0.0, False)])
+def test_an_upload_that_stands_still_slows_nobody_down(
+    still_s: float, taking_turns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STILL_S", still_s)
+    begun = list[str]()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.append(scope["path"])
+        while (await receive()).get("more_body", False):
+            pass
+
+    async def ask(path: str, length: bytes, receive: Receive) -> None:
+        headers = [(b"content-length", length)]
+        scope: dict[str, Any] = {"type": "http", "method": "POST", "path": path, "headers": headers}
+        await middleware(scope, receive, AsyncMock())
+
+    async def ask_all() -> None:
+        pieces: asyncio.Queue[Message] = asyncio.Queue()
+        photo = asyncio.create_task(ask("/photo", b"10000", pieces.get))
+        await pieces.put({"type": "http.request", "body": b"x", "more_body": True})
+        await asyncio.sleep(0)
+        gone = AsyncMock(return_value={"type": "http.disconnect"})
+        others = asyncio.gather(*(ask("/", b"0", gone) for _ in range(8)))
+        await asyncio.sleep(0)
+        assert len(begun) == (2 if taking_turns else 9)
+        await others
+        await pieces.put({"type": "http.request", "body": b"x", "more_body": False})
+        await photo
+
+    middleware = RequestMiddleware(answer, Metrics())
+    asyncio.run(asyncio.wait_for(ask_all(), 15))
+    assert middleware.turns.photos == 0
