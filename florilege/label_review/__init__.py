@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.resources import files
@@ -117,8 +117,9 @@ def merged_table(verdicts: Iterable[Verdict]) -> Table:
 class Summary:
     """What the answers say of the labels.
 
-    The rate of wrong labels is measured on photos of the random sample alone: a list that begins
-    with the most doubtful photos would make it too high.
+    The rate of wrong labels is measured on the random sample alone, up to the last photo that a
+    random review drew: what lies before it is a random sample too, even if another order drew some
+    of it first. A list that begins with the most doubtful photos would make the rate too high.
     """
 
     photos: int  # answered in any way
@@ -157,7 +158,7 @@ class Summary:
         decided = {name: item for name, item in verdicts.items() if item.class_id is not None}
         named = (verdict.class_ids for verdict in verdicts.values())
         shared = [class_ids for class_ids in named if len(class_ids) > 1]
-        rows = [row for row, name in enumerate(sample) if name in decided]
+        rows = _measured_rows(sample, verdicts, decided)
         wrong = np.array([decided[sample[row]].wrong for row in rows], dtype=np.bool_)
         return cls(
             photos=len(verdicts),
@@ -187,6 +188,18 @@ class Summary:
             "agreement": {"value": self.agreement, "agreed": self.agreed, "rows": self.shared},
             "open": list(self.open),
         }
+
+
+def _measured_rows(
+    sample: Sequence[str], verdicts: Mapping[str, Verdict], decided: Container[str]
+) -> list[int]:
+    """The decided rows of a random sample, or of as much of it as has been gone through."""
+    rows = [row for row, name in enumerate(sample) if name in decided]
+    if len(rows) == len(sample):
+        return rows
+    at_random = {name for name, item in verdicts.items() if item.order in (RANDOM, "")}
+    last = max((row for row, name in enumerate(sample) if name in at_random), default=-1)
+    return [row for row in rows if row <= last]
 
 
 def _interval(

@@ -148,7 +148,7 @@ def _print_summary(sums: Summary) -> None:
     )
     sample = f"the random sample of {count_of(sums.sample, 'photo')}"
     if sums.ci95 is None or sums.wrong_rate is None:
-        typer.echo(f"rate of wrong labels: unknown, no photo of {sample} is decided")
+        typer.echo(f"rate of wrong labels: unknown, no photo that {sample} drew is decided")
     else:
         low, high = sums.ci95
         typer.echo(

@@ -93,6 +93,23 @@ def test_the_rate_is_of_the_random_sample_and_agreement_of_what_two_decided() ->
     }  # fmt: skip
 
 
+def test_what_other_orders_drew_of_the_sample_counts_only_among_what_random_drew() -> None:
+    sample = [f"s{number}" for number in range(40)]
+    doubtful = [replace(wrong(sample[row], "ann"), order="doubt") for row in (3, 20, 30)]
+    others = [replace(right(name, "bob"), order="random") for name in sample]
+
+    def counts(*rows: int) -> tuple[int, int]:
+        files = [doubtful, [others[row] for row in rows if row not in (3, 20, 30)]]
+        sums = Summary.of(verdicts_of(files), sample)
+        return sums.sample_wrong, sums.sample_decided
+
+    assert counts() == (0, 0)  # most doubtful labels are wrong
+    assert counts(*range(10)) == (1, 10)
+    assert counts(*range(40)) == (3, 40)
+    whole = [[replace(each, order="doubt") for each in others]]
+    assert Summary.of(verdicts_of(whole), sample).sample_decided == 40
+
+
 def test_photos_of_one_plant_widen_the_interval() -> None:
     sample = [f"s{number}" for number in range(40)]
     answers = [wrong(name, "a") if row % 20 < 4 else right(name, "a")
