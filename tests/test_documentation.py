@@ -129,6 +129,14 @@ def test_what_the_table_of_rooms_names_is_there() -> None:
             assert exists or api or name in verbs or name == "calibration.json", f"{room}: {name}"
 
 
+def test_each_folder_has_a_folder_of_tests() -> None:
+    """As CONTRIBUTING says, and which one is an exception."""
+    product, tests = ROOT / "florilege", ROOT / "tests"
+    folders = {path.parent.relative_to(product) for path in product.rglob("*.py")}
+    assert {folder for folder in folders if not (tests / folder).is_dir()} == {Path("command_line")}
+    assert any((tests / "florilege").glob("test_*.py"))
+
+
 def _stripped(code: str) -> str:
     """The lines without indentation and without empty ones."""
     return "\n".join(line.strip() for line in code.splitlines() if line.strip())
