@@ -18,7 +18,7 @@ from hashlib import sha256
 from multiprocessing import AuthenticationError, current_process
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from limits import RateLimitItem
 
@@ -117,27 +117,15 @@ class _Window(NamedTuple):
     resets_in_s: float  # until the first of them is out of the window
 
 
-class _RequestTimes(Protocol):
-    """Counts the requests of clients."""
-
-    def __len__(self) -> int:
-        """Clients and rates that are remembered."""
-
-    def add(self, client: str, rate: RateLimitItem) -> _Window:
-        """Count a request, unless the window holds as many as the rate allows."""
-
-
 class _TimesInMemory:
-    """Those of one process. It needs no thread: a request forgets the clients that are out."""
+    """Requests to one process. It needs no thread: one forgets the clients that are out."""
 
     def __init__(self) -> None:
         # Times of the requests within the window, by client and rate, the last client at the end.
         self._times: OrderedDict[tuple[str, RateLimitItem], deque[float]] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._times)
-
     def add(self, client: str, rate: RateLimitItem) -> _Window:
+        """Count a request, unless the window holds as many as the rate allows."""
         now, window = time.monotonic(), rate.get_expiry()
         times = self._times.setdefault((client, rate), deque())
         self._times.move_to_end((client, rate))
@@ -169,9 +157,6 @@ class TimesInFolder:
         self._folder.mkdir(exist_ok=True)
         self._lock = group.lock(f"rates-{what}")
         self._own, self._failing = _TimesInMemory(), False
-
-    def __len__(self) -> int:
-        return len([*self._folder.iterdir()])
 
     def add(self, client: str, rate: RateLimitItem) -> _Window:
         try:
@@ -213,6 +198,6 @@ class TimesInFolder:
                         path.unlink()
 
 
-def request_times(group: WorkerGroup | None, what: str) -> _RequestTimes:
+def request_times(group: WorkerGroup | None, what: str) -> _TimesInMemory | TimesInFolder:
     """The times of the requests of clients, of all workers if there are several."""
     return _TimesInMemory() if group is None else TimesInFolder(group, what)

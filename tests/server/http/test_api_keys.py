@@ -70,7 +70,7 @@ def test_clients_are_forgotten_once_they_are_out_of_their_window(
         counter.count(rate, f"address {number}")
         with raises_problem(Code.RATE_LIMITED):
             counter.count(rate, f"address {number}")
-        assert len(counter._times) <= 62
+        assert len(vars(counter._times)["_times"]) <= 62
 
 
 def test_only_a_known_key_is_answered_whichever_header_brings_it(
