@@ -257,8 +257,7 @@ def _training_words(source: str, backbone: str | None, weights: str | None) -> S
         return (*_WITHOUT_WEIGHTS, *network)
     default = backbone is None and weights is None
     flags = training_flags(source) if default else pretrained_flags(backbone or PRETRAINED)
-    skipping = ("--skip-doubtful",) if "--freeze" in flags else ()
-    return (*flags, *skipping, *(() if weights is None else ("--weights", weights)))
+    return (*flags, *(() if weights is None else ("--weights", weights)))
 
 
 def _listing(source: str) -> Listing | None:

@@ -81,7 +81,7 @@ def test_data_that_can_be_trained_on_end_with_how(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    pretrained = "--backbone timm:tf_efficientnet_lite0 --freeze backbone"
+    pretrained = "--backbone timm:tf_efficientnet_lite0 --freeze backbone --skip-doubtful"
     write_folder(tmp_path / "my photos", GOOD)
     checked = RUNNER.invoke(app, ["check", "my photos"])
     assert checked.stderr == (
