@@ -23,7 +23,8 @@ from florilege.files import write_atomic
 Table = Mapping[str, Sequence[str]]
 SUFFIXES = (".csv", ".parquet")
 _DELIMITERS = ",;\t"
-_DECLARED = re.compile('"?sep=([^"])"?\\s*')  # Excel's own first line, which names the delimiter
+# Excel's own first line, which names the delimiter.
+_DECLARED = re.compile('"?sep=([^"\r\n])"?\\s*', re.IGNORECASE)
 # Spreadsheets run what begins so, and drop one quote before it (OWASP, "CSV injection"). The last
 # four are the wide forms that some of them also run.
 _RUNS = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
@@ -85,6 +86,12 @@ def read_numbered_table(path: Path) -> tuple[Table, Sequence[int]]:
     return table, range(2, 2 + len(next(iter(table.values()), ())))
 
 
+def declared_delimiter(line: str) -> str | None:
+    """The delimiter that the first line of a table names, as Excel writes ``sep=;``; or None."""
+    declared = _DECLARED.fullmatch(line)
+    return declared and declared[1]
+
+
 def demand_columns(source: str, table: Table, columns: Sequence[str]) -> None:
     """Refuse a table that lacks one of ``columns`` with a ``DataError``."""
     if missing := [name for name in columns if name not in table]:
@@ -129,13 +136,14 @@ def _read_csv(path: Path) -> tuple[Table, Sequence[int]]:
             first_line = next(filter(str.strip, file), "")
             if "\0" in first_line:
                 raise DataError(f"{path} seems to be a CSV file in UTF-16; save it as UTF-8")
-            declared = _DECLARED.fullmatch(first_line)
-            delimiter = declared[1] if declared else max(_DELIMITERS, key=first_line.count)
+            declared = declared_delimiter(first_line)
+            delimiter = declared or max(_DELIMITERS, key=first_line.count)
             file.seek(0)
             reader = csv.reader(file, delimiter=delimiter, strict=True)
+            filled = filter(_has_text, reader)
             if declared:
-                next(filter(None, reader))
-            header = [name.strip() for name in next(filter(None, reader), ())]
+                next(filled)
+            header = [name.strip() for name in next(filled, ())]
             columns, lines, ragged = _read_columns(reader, len(header))
     except csv.Error as error:
         raise DataError(f"{path} is not a CSV file: {error}") from error
@@ -150,6 +158,10 @@ def _read_csv(path: Path) -> tuple[Table, Sequence[int]]:
             f"{delimiter!r}: {first(ragged)}"
         )
     return dict(zip(header, columns, strict=True)), lines
+
+
+def _has_text(row: Sequence[str]) -> bool:
+    return any(map(str.strip, row))
 
 
 def _read_columns(reader: Any, width: int) -> tuple[list[list[str]], "array[int]", list[str]]:

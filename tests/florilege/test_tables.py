@@ -2,6 +2,7 @@
 
 import csv
 import io
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_a_fault_is_named_by_its_line_whatever_lies_before_it(tmp_path: Path) ->
     assert list(table["a"]) == ["1", "3"]
 
 
-@pytest.mark.parametrize("line", ["sep=;", '"sep=;"', "\nsep=;"])
+@pytest.mark.parametrize("line", ["sep=;", "SEP=;", '"sep=;"', "\nsep=;", "  \nsep=;"])
 def test_the_first_line_of_excel_names_the_delimiter(tmp_path: Path, line: str) -> None:
     path = tmp_path / "table.csv"
     path.write_text(f"{line}\r\npath;common,local,name\r\na.jpg;violet\r\n", "utf-8")
@@ -107,6 +108,14 @@ def test_a_tab_may_be_named_too_and_a_column_may_be_called_sep(tmp_path: Path) -
     assert read_table(path) == {"a,b": ["1"], "c": ["2"]}
     path.write_text("sep=,b\n1,2\n", "utf-8")
     assert read_table(path) == {"sep=": ["1"], "b": ["2"]}
+    path.write_text("sep=\n1\n2\n", "utf-8")  # it names none: newer versions of csv refuse "\n"
+    assert read_table(path) == {"sep=": ["1", "2"]}
+
+
+def test_a_first_line_of_blanks_names_no_columns(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("  \n,\na,b\n1,2\n", "utf-8")
+    assert read_numbered_table(path) == ({"a": ["1"], "b": ["2"]}, array("q", [4]))
 
 
 def test_a_table_in_utf_16_without_a_mark_is_named_so(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from xml.etree import ElementTree
 
 from florilege.errors import DataError, first
 from florilege.plugins.exchange.packed_files import PackedFiles, Stream, open_packed
+from florilege.tables import declared_delimiter
 
 Record = Mapping[str, str]  # cells that are not empty, by term
 _TABLES: Final = (".csv", ".txt", ".tsv", ".tab")
@@ -170,14 +171,22 @@ def _only_table(files: PackedFiles) -> str:
     return tables[0]
 
 
+def _encoding_by_start(start: bytes) -> str:
+    """The encoding of a table, by its first two bytes."""
+    if b"\0" in start:  # UTF-16 without a mark: a letter of two bytes
+        return "utf-16-le" if start.endswith(b"\0") else "utf-16-be"
+    return "utf-16" if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+
+
 def _plain_records(package: PackedFiles, terms: Collection[str]) -> ArchiveRecords:
     """The records of a table whose first line names the terms."""
     file = package.open(_only_table(package))
-    start = file.peek(2)[:2]
-    encoding = "utf-16" if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
-    lines = _lines(file, encoding)
+    lines = _lines(file, _encoding_by_start(file.peek(2)[:2]))
     header = next(filter(str.strip, lines), "")
-    delimiter = max("\t,;|", key=header.count)
+    declared = declared_delimiter(header)
+    if declared:
+        header = next(filter(str.strip, lines), "")
+    delimiter = declared or max("\t,;|", key=header.count)
     # The tables of GBIF have tabs and no quotes: one in a cell is a part of it.
     quote = "" if delimiter == "\t" and '"' not in header else '"'
     names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]

@@ -359,6 +359,7 @@ def test_occurrences_of_a_taxon_have_its_name(tmp_path: Path) -> None:
         (HEADER + ROW).replace(",", ";"),
         (HEADER + ROW).replace(",", "\t"),
         (HEADER + ROW).replace(",", "|"),
+        "sep=;\n" + (HEADER + ROW).replace(",", ";"),
         (HEADER + ROW).replace("\n", "\r\n"),
         (HEADER + ROW).replace("\n", "\r"),
         "\n\n" + HEADER + ROW,
@@ -378,7 +379,7 @@ def test_occurrences_of_a_taxon_have_its_name(tmp_path: Path) -> None:
     ],
 )
 def test_a_table_is_read_with_any_usual_delimiter_and_header(tmp_path: Path, text: str) -> None:
-    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"):
         (tmp_path / "a.txt").write_bytes(text.encode(encoding))
         assert read(tmp_path / "a.txt") == [IRIS]
 
