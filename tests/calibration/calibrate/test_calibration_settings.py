@@ -10,6 +10,7 @@ from florilege.calibration.settings import (
     GRID_END,
     CalibrationPlan,
     CalibrationSettings,
+    EvaluateCommand,
 )
 from florilege.calibration.threshold import DEFAULT_MAX_SIZE
 from florilege.errors import UsageError
@@ -121,3 +122,8 @@ def test_a_refused_flag_is_called_as_it_was_written(flag: str, value: str, messa
     with pytest.raises(UsageError) as caught:
         command.main(["bundle", flag, value], standalone_mode=False)
     assert str(caught.value).startswith(message)
+
+
+def test_an_evaluation_refuses_a_noise_that_is_none_before_it_reads_photos() -> None:
+    with pytest.raises(ValueError, match=r"^label_noise must be in \[0, 1\), got 2$"):
+        EvaluateCommand(label_noise="2")

@@ -9,14 +9,18 @@ import pytest
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.fit import STRENGTHS, fit_record
-from florilege.calibration.calibrate.score_sources import PhotoPlaces, _read_occurrences
+from florilege.calibration.calibrate.score_sources import (
+    LabelledPhotos,
+    PhotoPlaces,
+    _read_occurrences,
+)
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.certificate import Reason
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.rules import LabelNoise, NoisyLabels, calibrate
 from florilege.calibration.scores import EXPONENTS
 from florilege.calibration.settings import CalibrationPlan
-from florilege.calibration.view import View
+from florilege.calibration.view import Scoring, View
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.regions import COLUMNS, Occurrences, Place, RegionList
@@ -88,6 +92,24 @@ def test_the_place_raises_the_hit_rate_at_the_same_mean_size(everywhere: bool) -
     assert record.values("average_k", None, View(place="region")) == list(KS)
     with pytest.raises(ValueError, match="region"):
         record.point(View(place="region_and_month"), record.setting("average_k", 1.5))
+
+
+def test_photos_of_a_part_keep_their_places() -> None:
+    logits, labels = sample()
+    places = PhotoPlaces.of(table_of(informative=True), places_of(labels), labels)
+    mask = np.arange(len(labels)) % 7 > 2
+    photos = LabelledPhotos(
+        outputs=scoring_of({"linear": logits}, labels),
+        counts=np.ones(CLASSES, np.int64),
+        lists={},
+        places=places,
+    )
+    scoring, view = Scoring(head="linear", score_kind="softmax"), View(place="region")
+    everyone, part = (
+        np.concatenate([scores for scores, _ in of.source(view, scoring, strength=1.0).blocks()])
+        for of in (photos, photos.part(mask))
+    )
+    assert (part == everyone[mask]).all()
 
 
 def test_a_list_at_a_place_needs_100_photos_alone_it_needs_one() -> None:

@@ -1,5 +1,6 @@
 """Outputs for a split are those of the server's own pipeline, kept in files, read in blocks."""
 
+import gc
 import hashlib
 import io
 import tempfile
@@ -75,6 +76,15 @@ def test_blocks_hold_the_same_rows_of_every_output(
     assert np.concatenate([labels for _, labels in parts]).tolist() == [1, 2, 2]
     assert (np.concatenate([values for (values,), _ in parts]) == expected["sccp"][mask]).all()
     store.close()
+
+
+def test_a_part_reads_the_files_when_nobody_holds_the_whole_any_more() -> None:
+    store, expected = filled()
+    part = store.part(np.arange(ROWS) > 3)
+    del store
+    gc.collect()
+    assert (part.rows("sccp", np.array([0])) == expected["sccp"][[4]]).all()
+    part.close()
 
 
 @given(rows=st.lists(st.integers(0, ROWS - 1), max_size=5))
