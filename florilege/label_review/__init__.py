@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.resources import files
@@ -71,6 +71,11 @@ class Verdict:
         orders = [answer.order for answer in self.answers]
         return RANDOM if RANDOM in orders else orders[-1]
 
+    @property
+    def at_random(self) -> bool:
+        """Whether a random review drew the photo, or nobody says which."""
+        return self.order in (RANDOM, "")
+
 
 def verdicts_of(files: Iterable[Sequence[ReviewAnswer]]) -> dict[str, Verdict]:
     """The verdict on each photo that the files name; a person's later answer replaces an earlier.
@@ -117,9 +122,9 @@ def merged_table(verdicts: Iterable[Verdict]) -> Table:
 class Summary:
     """What the answers say of the labels.
 
-    The rate of wrong labels is measured on the random sample alone, up to the last photo that a
-    random review drew: what lies before it is a random sample too, even if another order drew some
-    of it first. A list that begins with the most doubtful photos would make the rate too high.
+    The rate of wrong labels is measured on photos of the random sample that a random review drew,
+    or on all of it where all is decided: a list that begins with the most doubtful photos would
+    make it too high.
     """
 
     photos: int  # answered in any way
@@ -158,7 +163,7 @@ class Summary:
         decided = {name: item for name, item in verdicts.items() if item.class_id is not None}
         named = (verdict.class_ids for verdict in verdicts.values())
         shared = [class_ids for class_ids in named if len(class_ids) > 1]
-        rows = _measured_rows(sample, verdicts, decided)
+        rows = _rows_at_random(sample, decided)
         wrong = np.array([decided[sample[row]].wrong for row in rows], dtype=np.bool_)
         return cls(
             photos=len(verdicts),
@@ -190,16 +195,11 @@ class Summary:
         }
 
 
-def _measured_rows(
-    sample: Sequence[str], verdicts: Mapping[str, Verdict], decided: Container[str]
-) -> list[int]:
-    """The decided rows of a random sample, or of as much of it as has been gone through."""
-    rows = [row for row, name in enumerate(sample) if name in decided]
-    if len(rows) == len(sample):
-        return rows
-    at_random = {name for name, item in verdicts.items() if item.order in (RANDOM, "")}
-    last = max((row for row, name in enumerate(sample) if name in at_random), default=-1)
-    return [row for row in rows if row <= last]
+def _rows_at_random(sample: Sequence[str], decided: Mapping[str, Verdict]) -> list[int]:
+    """The decided photos of a random sample that it drew, or all where every one is decided."""
+    whole = decided.keys() >= {*sample}
+    at_random = {name for name, item in decided.items() if whole or item.at_random}
+    return [row for row, name in enumerate(sample) if name in at_random]
 
 
 def _interval(

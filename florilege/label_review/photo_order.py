@@ -177,13 +177,21 @@ class Review:
         )
 
     def _undecided(self, verdicts: Mapping[str, Verdict]) -> list[int]:
-        """The first photos of the order without those decided; answers that are open come first."""
+        """The first photos of the order without those decided; answers that are open come first.
+
+        What other orders drew of a random sample stays in it: without them, which are mostly wrong,
+        the rest would tell too small a rate.
+        """
         names, ranked = self.pool.names, self.ranking.rows
         sample, others = ranked[: self.sample], ranked[self.sample :]
         # What people disagree about is shown again, whichever page it was on.
         answered = (row for row in (*others, *sample) if names[row] in verdicts)
         opened = [row for row in answered if verdicts[names[row]].class_id is None]
-        return [*opened, *(row for row in sample if names[row] not in verdicts)]
+        unanswered = (row for row in sample if not self._is_answered(verdicts.get(names[row])))
+        return [*dict.fromkeys([*opened, *unanswered])]
+
+    def _is_answered(self, verdict: Verdict | None) -> bool:
+        return verdict is not None and (self.order != RANDOM or verdict.at_random)
 
     def _sets(self, rows: Sequence[int]) -> Mapping[int, Sequence[str]]:
         model = self.model

@@ -155,7 +155,21 @@ def test_a_page_says_which_photos_are_of_the_random_sample(folder: Path, tmp_pat
     orders = {row["photo"]: row["order"] for row in content(tmp_path / "next")["photos"]}
     assert orders[names[0]] == "random"  # of this sample, although it was doubtful before
     assert (orders[names[-1]], orders[names[-2]]) == ("doubt", "random")
-    assert set(orders) == {*names[:3], names[-1], names[-2]}
+    assert sorted(photos(tmp_path / "next")) == sorted({*names[:3], names[-1], names[-2]})
+
+
+def test_a_random_page_shows_what_doubt_decided_of_its_sample(folder: Path, tmp_path: Path) -> None:
+    review(folder, "--sample", 4, "--out", tmp_path / "page")
+    names = photos(tmp_path / "page")
+    confirmed = [f"{name},{name.split('/')[1]},confirmed,,ann,val" for name in names]
+    lines = [f"{confirmed[1]},doubt", f"{confirmed[2]},random", f"{confirmed[3]},"]
+    file = answers(tmp_path / "ann.csv", *lines, head=f"{HEAD},order")
+    review(folder, "--sample", 4, file, "--out", tmp_path / "next")
+    again = content(tmp_path / "next")["photos"]
+    assert [(row["photo"], row["order"]) for row in again] == [
+        (names[0], "random"), (names[1], "random")
+    ]  # fmt: skip
+    assert again[1]["others"] == ["ann: right"]
 
 
 def test_what_is_undecided_comes_first_and_a_file_stands_for_a_name(
@@ -331,7 +345,12 @@ class TestOfNetworks:
             review(*words, "--out", tmp_path / "page")
         store.add(ids[:1], {FEATURES: values[:1]})
         assert "warning" not in review(*words, "--out", tmp_path / "page").stderr
-        assert split.names[5] in photos(tmp_path / "page")
+        first, *rest = photos(tmp_path / "page")
+        assert split.names[5] in (first, *rest)
+        line = f"{first},{first.split('/')[1]},confirmed,,ann,val,doubt"
+        file = answers(tmp_path / "ann.csv", line, head=f"{HEAD},order")
+        review(*words, file, "--out", tmp_path / "page")
+        assert photos(tmp_path / "page") == rest
         with pytest.raises(UsageError, match="make no sets"):
             review(*words, "--order", "size", "--out", tmp_path / "x")
         OutputStore(kept / "other", {FEATURES: 4}).add(ids, {FEATURES: values})

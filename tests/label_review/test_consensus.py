@@ -1,5 +1,6 @@
 """What several people's answers say together: verdicts, agreement, the rate of wrong labels."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -93,21 +94,20 @@ def test_the_rate_is_of_the_random_sample_and_agreement_of_what_two_decided() ->
     }  # fmt: skip
 
 
-def test_what_other_orders_drew_of_the_sample_counts_only_among_what_random_drew() -> None:
+def test_what_other_orders_drew_of_the_sample_tells_no_rate_unless_all_is_decided() -> None:
     sample = [f"s{number}" for number in range(40)]
     doubtful = [replace(wrong(sample[row], "ann"), order="doubt") for row in (3, 20, 30)]
-    others = [replace(right(name, "bob"), order="random") for name in sample]
+    at_random = [replace(right(name, "bob"), order="random") for name in sample]
 
-    def counts(*rows: int) -> tuple[int, int]:
-        files = [doubtful, [others[row] for row in rows if row not in (3, 20, 30)]]
+    def counts(*files: Sequence[ReviewAnswer]) -> tuple[int, int]:
         sums = Summary.of(verdicts_of(files), sample)
         return sums.sample_wrong, sums.sample_decided
 
-    assert counts() == (0, 0)  # most doubtful labels are wrong
-    assert counts(*range(10)) == (1, 10)
-    assert counts(*range(40)) == (3, 40)
-    whole = [[replace(each, order="doubt") for each in others]]
-    assert Summary.of(verdicts_of(whole), sample).sample_decided == 40
+    assert counts(doubtful) == (0, 0)  # most doubtful labels are wrong
+    assert counts(doubtful, at_random[4:10]) == (0, 6)
+    again = replace(doubtful[0], order="random")  # shown again by the page of the sample
+    assert counts(doubtful, [*at_random[:3], again, *at_random[4:10]]) == (1, 10)
+    assert counts([replace(each, order="doubt") for each in at_random]) == (0, 40)
 
 
 def test_photos_of_one_plant_widen_the_interval() -> None:
