@@ -39,8 +39,6 @@ _KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
-_KEY_IN_ADDRESS = {"query": {"type": "apiKey", "in": "query", "name": "api-key"}}
-"""Also accepted by the `/v2/` routes, which follow another service's API."""
 
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 MAX_FEEDBACK_BYTES = 8192
@@ -273,17 +271,17 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
                 del responses["422"]
             for status, example in examples.get(operation["operationId"], {}).items():
                 next(iter(responses[status]["content"].values()))["example"] = example
-    if app.state.keys is not None:
-        _add_keys(document)
+    _describe_keys(document, required=app.state.keys is not None)
     return document
 
 
-def _add_keys(document: dict[str, Any]) -> None:
-    used = dict[str, Any]()
+def _describe_keys(document: dict[str, Any], *, required: bool) -> None:
+    """Where a request holds its key, beside what the route itself takes; nothing without keys."""
+    schemes = document["components"].pop("securitySchemes", {}) | _KEYS
+    if required:
+        document["components"]["securitySchemes"] = schemes
     for path, methods in document["paths"].items():
-        if path.startswith(("/v1/", "/v2/")):
-            schemes = _KEYS if path.startswith("/v1/") else {**_KEY_IN_ADDRESS, **_KEYS}
-            used |= schemes
-            for operation in methods.values():
-                operation["security"] = [{name: []} for name in schemes]
-    document["components"]["securitySchemes"] = used
+        for operation in methods.values():
+            own = operation.pop("security", [])
+            if required and path.startswith("/v"):  # not the routes of operators
+                operation["security"] = [*own, *({name: []} for name in _KEYS)]

@@ -11,8 +11,9 @@ from hashlib import md5
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response, Security
 from fastapi.responses import JSONResponse
+from fastapi.security import APIKeyQuery
 from pydantic import BaseModel, Field
 
 from florilege.plugins.plantnet.plantnet_schema import (
@@ -92,8 +93,17 @@ def _refusal(problem: Problem, _: str = "") -> JSONResponse:
     return JSONResponse(document.model_dump(by_alias=True), status, problem.headers)
 
 
+_KEY_IN_ADDRESS = APIKeyQuery(name="api-key", scheme_name="query", auto_error=False)
+
+
+async def _check_key(
+    request: Request, address_key: Annotated[str | None, Security(_KEY_IN_ADDRESS)]
+) -> None:
+    check_key(request, address_key or "")
+
+
 plantnet_router = APIRouter(
-    dependencies=[Depends(_render_problems), Depends(check_key)],
+    dependencies=[Depends(_render_problems), Depends(_check_key)],
     responses=ERRORS,
 )
 status_router = APIRouter(dependencies=[Depends(_render_problems)])

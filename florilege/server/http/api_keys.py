@@ -134,15 +134,10 @@ def _key(words: list[str]) -> _ApiKey | None:
     return _ApiKey(words[0], rate) if rate is None or rate.amount > 0 else None
 
 
-async def check_key(request: Request) -> None:
-    """Refuse a request without a valid key, if keys are required, as `ApiKeys.check` does.
-
-    Under `/v2/`, which follows another service's API, the parameter ``api-key`` may also hold it.
-    """
+def check_key(request: Request, address_key: str = "") -> None:
+    """Refuse a request without a valid key, if keys are required, as `ApiKeys.check` does."""
     keys: ApiKeys | None = request.app.state.keys
     if keys is not None:
-        in_address = request.scope["route"].path.startswith("/v2/")  # whatever the root path
-        address_key = request.query_params.get("api-key", "") if in_address else ""
         request.state.key, request.state.rate_limit = keys.check(request.headers, address_key)
 
 

@@ -125,7 +125,7 @@ def problem_responses(*codes: Code) -> dict[int | str, Any]:
 # checks: it takes as long to call each.
 async def guard(request: Request) -> None:
     """Check the key of a request and the names of its parameters, before any other work."""
-    await check_key(request)
+    check_key(request)
     _refuse_repeated(request)
 
 

@@ -223,6 +223,9 @@ def test_the_route_is_described_where_it_is_on_and_absent_where_it_is_off(
     assert client.post("/v2/identify/all", files={"images": ROSE}).status_code == 404
     assert not [path for path in client.get("/openapi.json").json()["paths"] if "v2" in path]
     document = app.get("/openapi.json").json()
+    assert "securitySchemes" not in document["components"]
+    operations = [one for methods in document["paths"].values() for one in methods.values()]
+    assert not [one for one in operations if "security" in one]  # this server needs no key
     operation = document["paths"]["/v2/identify/{project}"]["post"]
     for answer in (
         ask(app, ROSE),
