@@ -146,7 +146,8 @@ class _LimitedConnection(h11.Connection):
         elif isinstance(event, h11.Data):
             self._chunks += event.chunk_end
             self._bytes += len(event.data)
-            if self._chunks > MANY_CHUNKS and self._bytes < SMALL_CHUNK_BYTES * self._chunks:
+            whole = self._chunks - 1  # the last one may be small
+            if whole >= MANY_CHUNKS and self._bytes < SMALL_CHUNK_BYTES * whole:
                 small = f"many chunks of less than {SMALL_CHUNK_BYTES} bytes"
                 raise _refusal(f"the body of the request has {small}")
         return event

@@ -196,18 +196,18 @@ class _Exchange:
         self.status: int | None = None
         announced = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
         self.body_ended = not announced
-        length = headers.get("content-length", "")
-        self.is_upload = "transfer-encoding" in headers or len(length) >= _DIGITS_OF_UPLOAD
+        self.is_large = len(headers.get("content-length", "")) >= _DIGITS_OF_UPLOAD
+        self.is_upload = self.is_large or "transfer-encoding" in headers
         self.is_photo = False  # an upload that is whole
         self.closes = False
 
     async def run(self) -> None:
         started, turns = monotonic(), self.outer.turns
         try:
-            if self.is_upload:
-                turns.last_bytes_at = started
-            elif turns.photo_is_here:
+            if turns.photo_is_here and not self.is_large:  # a body in chunks may be empty
                 await turns.take()
+            if self.is_upload:
+                turns.last_bytes_at = monotonic()
             await self.outer.app(self.scope, self.receive, self.send)
         except ClientDisconnect:
             self.outer.metrics.rejected.labels("client_left").inc()

@@ -138,6 +138,7 @@ def test_a_head_may_be_as_long_as_allowed(running: Running, first: bytes, line: 
         (chunks(1, MANY_CHUNKS), 415),
         (chunks(1, MANY_CHUNKS + 1), 400),
         (chunks(SMALL_CHUNK_BYTES, 3 * MANY_CHUNKS), 415),
+        (chunks(SMALL_CHUNK_BYTES, 3 * MANY_CHUNKS) + chunks(1, 1), 415),
         (chunks(SMALL_CHUNK_BYTES - 1, 3 * MANY_CHUNKS), 400),
         (chunks(100_000, 3) + chunks(1, 3 * MANY_CHUNKS), 415),
     ],
