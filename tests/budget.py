@@ -19,16 +19,16 @@ ROOT = Path(__file__).parents[1]
 # a comment to fit.
 LINES = {  # of code, by folder of the package; florilege: what all folders share
     "training": 5_020,
-    "server": 6_560,
-    "calibration": 8_270,
+    "server": 6_750,
+    "calibration": 8_450,
     "models": 4_640,
     "data": 2_655,
-    "plugins": 3_060,
-    "florilege": 3_460,
+    "plugins": 3_130,
+    "florilege": 3_415,
 }
-PUBLIC_NAMES = 876
+PUBLIC_NAMES = 865
 JAVASCRIPT_LINES = 5_000  # of the page, with and without a server
-WRITTEN_WORDS = 39_000  # of the documentation, without what commands generate
+WRITTEN_WORDS = 40_000  # of the documentation, without what commands generate
 GENERATED_PAGE = "docs/commands.md"
 GENERATED_BLOCK = re.compile(  # tables between two comments, and code
     r"^<!-- (\w+) -->$.*?^<!-- /\1 -->$|^```python$.*?^```$", re.DOTALL | re.MULTILINE

@@ -163,9 +163,8 @@ LARGE_BYTES = 4 * 2**20
 MOST_FILES = 8192  # a connection without a request takes 4 KB of memory
 KEPT_BYTES = 16 * 2**20  # free, at the end of the heap of each thread; a photo takes about half
 # The event loop asks for shorter turns than the threads of photos, so that it interrupts them.
-# Longer ones gain more beside other programs, but cost photos on quiet cores
-# (docs/decisions/request-path.md).
-LOOP_TURN_MS, PHOTO_TURN_MS = 10, 20
+# Longer ones of the loop cost photos on quiet cores (docs/decisions/request-path.md).
+LOOP_TURN_MS, PHOTO_TURN_MS = 10, 40
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}  # system call; most C libraries have no function
 _KEEP_POLICY = 0x08  # that of `chrt`, for example
 
