@@ -27,6 +27,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from florilege.errors import install_hint
+from florilege.server.bounds import EventLoopTurns
 from florilege.server.engine import Engine
 from florilege.server.problems import MEDIA_TYPE, Code, Problem
 from florilege.server.prometheus import Metrics
@@ -48,9 +49,6 @@ and 32 such bodies a photo for a second. A piece takes a tenth of a millisecond;
 the loop, of which a photo takes ten, still made it wait for .6 s."""
 _DIGITS_OF_UPLOAD = 5
 """Of the length of a body: 10 kB or more are a photo, which takes ten passes of the event loop."""
-STILL_S = 0.1
-"""After which an upload that brings no byte stands still, as that of a phone in a tunnel: it may
-take 20 s, and while a photo is here small photos lose a tenth of their rate."""
 HANDLED = (Problem, HTTPException, RequestValidationError)
 """Our own errors, and what the framework refuses: unknown routes, methods and parameters."""
 SAFETY = {
@@ -136,29 +134,6 @@ def open_traces() -> _RequestTracer | None:
     return _RequestTracer(provider)
 
 
-class _Turns:
-    """One piece of work in a pass of the event loop, for all that would make a photo wait.
-
-    Thirty-two clients that ask what costs nothing fill each pass with 32 requests. A photo takes
-    ten passes; while one is here, others begin one after the other.
-    """
-
-    photos = 0  # whole and not yet answered
-
-    def __init__(self) -> None:
-        self._turn, self.last_bytes_at = asyncio.Lock(), -STILL_S  # of any upload
-
-    @property
-    def photo_is_here(self) -> bool:
-        """Whether one is being answered or arriving."""
-        return self.photos > 0 or monotonic() < self.last_bytes_at + STILL_S
-
-    async def take(self) -> None:
-        """Wait for a turn; it ends with the current pass."""
-        await self._turn.acquire()
-        asyncio.get_running_loop().call_soon(self._turn.release)
-
-
 @dataclass(frozen=True)
 class RequestMiddleware:
     """Makes an `_Exchange` of each request."""
@@ -167,7 +142,7 @@ class RequestMiddleware:
     metrics: Metrics
     access_log: bool = False
     traces: _RequestTracer | None = None
-    turns: _Turns = field(default_factory=_Turns)
+    turns: EventLoopTurns = field(default_factory=EventLoopTurns)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -204,8 +179,7 @@ class _Exchange:
     async def run(self) -> None:
         started, turns = monotonic(), self.outer.turns
         try:
-            if turns.photo_is_here and not self.is_large:  # a body in chunks may be empty
-                await turns.take()
+            await turns.begin(is_large=self.is_large)  # a body in chunks may be empty
             if self.is_upload:
                 turns.last_bytes_at = monotonic()
             await self.outer.app(self.scope, self.receive, self.send)

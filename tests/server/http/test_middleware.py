@@ -1,6 +1,7 @@
 """The outermost layer by itself: refused uploads, long bodies, and whose turn it is."""
 
 import asyncio
+import sys
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -9,6 +10,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from florilege.server import bounds
 from florilege.server.http import middleware as module
 from florilege.server.http.middleware import RequestMiddleware, problem_response
 from florilege.server.problems import Code, Problem
@@ -173,8 +175,8 @@ def test_while_a_photo_is_here_other_requests_begin_one_after_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else 32 clients that ask what costs nothing would put 32 requests in each of its passes."""
-    monkeypatch.setattr(module, "STILL_S", 0.0)
-    passes, begun = 0, list[int]()
+    monkeypatch.setattr(bounds, "STILL_S", 0.0)
+    passes, begun, intervals = 0, list[int](), list[float]()
     answered = asyncio.Event()
 
     async def count_passes() -> None:
@@ -202,7 +204,9 @@ def test_while_a_photo_is_here_other_requests_begin_one_after_the_other(
         await asyncio.sleep(0)
         other_photo.cancel()  # what ends counts no longer, however it ends
         await asyncio.gather(*(ask("/", []) for _ in range(8)))
+        intervals.append(sys.getswitchinterval())
         await asyncio.gather(*(ask("/", headers) for _ in range(3)))
+        intervals.append(sys.getswitchinterval())
         answered.set()
         await photo
         begun.append(-1)
@@ -210,10 +214,16 @@ def test_while_a_photo_is_here_other_requests_begin_one_after_the_other(
         counting.cancel()
 
     middleware = RequestMiddleware(answer, Metrics())
+    sys.setswitchinterval(bounds.SWITCH_S)
     asyncio.run(asyncio.wait_for(ask_all(), 15))
+    sys.setswitchinterval(bounds.SWITCH_S)
     during, photos, after = begun[:8], begun[8:11], begun[12:]
     assert len(set(during)) == (8 if taking_turns else 1)
     assert len(set(photos)) == (3 if photos_take_turns else 1)
+    # The thread of the photo asks for the interpreter's lock sooner, until the next photo.
+    among_others, among_photos = intervals
+    assert (among_others < 0.001) == taking_turns
+    assert (among_photos < 0.001) == photos_take_turns
     assert len(set(after)) == 1
 
 
@@ -221,7 +231,7 @@ def test_while_a_photo_is_here_other_requests_begin_one_after_the_other(
 def test_an_upload_that_stands_still_slows_nobody_down(
     still_s: float, taking_turns: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "STILL_S", still_s)
+    monkeypatch.setattr(bounds, "STILL_S", still_s)
     begun = list[str]()
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
