@@ -101,15 +101,22 @@ def _log_choices(rows: int) -> Floats:
     return choices
 
 
-def fewest_rows(coverage: RealNumber) -> int:
+def fewest_rows(coverage: RealNumber, *, candidates: int = 1) -> int:
     """The fewest rows with which a threshold that cuts anything can guarantee the coverage.
+
+    More where they also chose among ``candidates``, as in :func:`conformal_rank`.
 
     Example:
         >>> fewest_rows(0.9), conformal_rank(0.9, 9), conformal_rank(0.9, 8)
         (9, 1, 0)
+        >>> fewest_rows(0.9, candidates=16)
+        36
     """
     check_coverage(coverage)
-    return ceil(1 / (Fraction(1) - as_fraction(coverage))) - 1
+    inverse = ceil(1 / (Fraction(1) - as_fraction(coverage)))
+    rows = range(inverse - 1, candidates * inverse)
+    rank = partial(conformal_rank, coverage, candidates=candidates)
+    return rows[bisect_right(rows, 0, key=rank)]
 
 
 def pac_rank(coverage: RealNumber, rows: int, delta: float, *, candidates: int = 1) -> int:

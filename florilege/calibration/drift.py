@@ -35,13 +35,14 @@ WATCHED = {
 class Expected:
     """Figures of sets and scores on validation photos.
 
-    A photo is faint if its best score is below ``faint_below``: the threshold, or where every set
-    holds its best class the closest lower edge of the record's histogram.
+    A photo is faint if its best score is below ``faint_below``, the lower edge of the threshold's
+    bin in the record's histogram.
     """
 
     calibration_id: str  # the calibration of these figures
-    rows: int  # validation photos
+    rows: int  # validation photos, one of each observation
     mean_size: float  # mean set size
+    size_rows: float  # independent photos that would tell the mean size as well
     size_deviation: float  # standard deviation of the set size
     largest_size: int  # largest possible set
     faint_below: float
@@ -72,20 +73,17 @@ def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expecte
     assert point.lambda_val is not None  # average_k always has one
     edges = np.array(record.distribution.edges)
     counts = np.array(record.distribution.best_scores)
-    below = int(np.searchsorted(edges, point.lambda_val, side="right")) - 1
-    faint_below, faint_rate = point.lambda_val, point.row.empty_rate
-    if point.min_size:
-        faint_below = float(edges[max(0, below)])
-        faint_rate = float(counts[: max(0, below)].sum() / counts.sum())
+    below = max(0, int(np.searchsorted(edges, point.lambda_val, side="right")) - 1)
     return Expected(
         calibration_id=record.calibration_id,
-        rows=record.measured.observations
-        or point.rows,  # photos of one observation tell little more
+        rows=int(counts.sum()),
         mean_size=point.row.size,
+        # All photos count, so a plant with many of them makes the mean less exact than its plants.
+        size_rows=point.row.size_rows,
         size_deviation=point.row.size_deviation,
         largest_size=point.size_bounds[1],
-        faint_below=faint_below,
-        faint_rate=faint_rate,
+        faint_below=float(edges[below]),
+        faint_rate=float(counts[:below].sum() / counts.sum()),
         edges=record.distribution.edges,
         best_scores=record.distribution.best_scores,
         logsumexp_edges=record.distribution.logsumexp_edges,
@@ -132,8 +130,9 @@ class Monitor:
         if not 0 < alpha < 1 or not 0 < z < np.inf:
             raise ValueError(f"alpha must be in (0, 1) and z above 0, got {alpha} and {z}")
         self.expected, self.rows = expected, 0
-        error = expected.size_deviation / sqrt(expected.rows)
-        tolerance = max(z * error, z * z / expected.rows)  # Wilson's if all sets have the same size
+        error = expected.size_deviation / sqrt(expected.size_rows)
+        # Wilson's if all sets have the same size.
+        tolerance = max(z * error, z * z / expected.size_rows)
         smallest, largest = max(0.0, expected.mean_size - tolerance), expected.mean_size + tolerance
         clip = max(expected.largest_size, smallest + 1)
         fewest, most = score_interval(expected.faint_rate, expected.rows, z=z)  # never empty

@@ -264,8 +264,6 @@ def _critical_value(rows: int, delta: float) -> float:
     """The entry of ``BAND_CRITICAL`` for the next larger number of rows and next smaller delta."""
     if not 0 < delta < 1:
         raise ValueError(f"delta must be in (0, 1), got {delta}")
-    if rows > BAND_ROWS[-1]:
-        raise ValueError(f"rows must be at most {BAND_ROWS[-1]:,}, got {rows:,}")
     line = int(np.searchsorted(BAND_ROWS, rows))
     column = next((at for at, level in enumerate(BAND_DELTAS) if level <= delta), -1)
     # Beyond the table the tail falls about like exp(-q), so q grows by 1 for each factor e. Three
@@ -310,7 +308,9 @@ def least_coverage(hits: int, rows: int, *, delta: float = 0.1, candidates: int 
     level = delta / candidates
     if 2 * hits <= rows:
         return 0.0
-    limit, misses = _critical_value(rows, level) / rows, (rows - hits) / rows
+    # Beyond the table: the critical value grows far more slowly than the rows it is divided by.
+    counted, misses = min(rows, BAND_ROWS[-1]), (rows - hits) / rows
+    limit = _critical_value(counted, level) / counted
     return 1.0 - border(lambda share: _divergence(misses, share) <= limit, misses, 1.0)
 
 

@@ -141,9 +141,10 @@ def _guarantee_scarcity(record: CalibrationRecord) -> str | None:
 def _class_scarcity(record: CalibrationRecord) -> str | None:
     everywhere = list[str]()
     for level in record.asked_coverage:
-        thresholds = record.point(PLAIN, Setting.of("class_coverage", level)).class_thresholds
-        if rare := int((np.asarray(thresholds) <= 0).sum()):
-            needed = f"the {fewest_rows(level)} photos that {level:g} needs"
+        point = record.point(PLAIN, Setting.of("class_coverage", level))
+        if rare := int((np.asarray(point.class_thresholds) <= 0).sum()):
+            fewest = fewest_rows(level, candidates=point.table.candidates)
+            needed = f"the {fewest} photos that {level:g} needs"
             everywhere.append(f"{rare:,} have fewer than {needed}")
     sentence = f"class_coverage: of {record.classes:,} classes, {' and '.join(everywhere)}"
     remedy = "and are in every set; choose a --macro-weight below 1"

@@ -70,7 +70,8 @@ class Evaluated(NamedTuple):
         if certificate.coverage is None:
             figures = f"at most {value:g} classes, but sets hold {row.size:.2f}"
         else:
-            figures = f"{certificate.coverage:.1%}, but {row.hit_rate or 0.0:.1%} of the sets hit"
+            share = f"{100 * certificate.coverage:.8g}%"
+            figures = f"{share}, but {row.hit_rate or 0.0:.1%} of the sets hit"
         return (
             f"{what} promises {figures}: these photos differ from those of the calibration; "
             "calibrate on photos like them"

@@ -161,6 +161,8 @@ def updated_files(
     ]
     if note := selection_note(record):
         section += ["", f"{note}."]
+    if (noise := measured.label_noise) is not None:
+        section += ["", f"Hit rates assume that {noise.rate:.1%} of the labels were replaced."]
     return {
         CALIBRATIONS[measured.runtime]: record.to_json().encode(),
         CARD: _with_section(card, "\n".join(section)).encode(),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ def _sentences(point: "OperatingPoint", language: str) -> str:
     )
     least = point.least_coverage
     if least:
-        measured += " " + words["least"].format(share=_percent(least, words))
+        measured += " " + words["least"].format(share=_percent(_lower(least), words))
     return measured + _promise(point, words) + _wrong_labels(point, words)
 
 
@@ -92,7 +93,7 @@ def _promise(point: "OperatingPoint", words: _Phrases) -> str:
         return " " + words["not_guaranteed"].format(why=_why(point, words), wanted=promise)
     which = words["on_average"]
     if delta is not None:
-        which = words["for_all_but"].format(delta=_percent(delta, words))
+        which = words["for_all_but"].format(delta=_requested(delta, words))
     return " " + words["guaranteed"].format(which=which, wanted=promise)
 
 
@@ -121,7 +122,7 @@ def _guarantee(point: "OperatingPoint", words: _Phrases) -> str:
             k=_number(f"{k:g}", words), candidates=_candidates(k, words), most=point.max_size
         )
     each_class = words["each_class"] if certificate.each_class else ""
-    share = _percent(certificate.coverage or 0.0, words)
+    share = _requested(certificate.coverage or 0.0, words)
     return words["at_least"].format(coverage=share) + each_class
 
 
@@ -137,6 +138,18 @@ def _candidates(size: float, words: _Phrases) -> str:
 
 def _percent(share: float, words: _Phrases) -> str:
     return words["percent"].format(_number(f"{100 * share:.1f}", words))
+
+
+def _lower(share: float) -> float:
+    """A share cut to the digits of a percentage: what is promised is never rounded up."""
+    return floor(1000 * share) / 1000
+
+
+def _requested(share: float, words: _Phrases) -> str:
+    """A share that somebody chose, with all its digits: 99.95 % is no promise of 100.0 %."""
+    digits = f"{100 * share:.8g}"
+    text = digits if "." in digits or "e" in digits else f"{digits}.0"
+    return words["percent"].format(_number(text, words))
 
 
 def _number(text: str, words: _Phrases) -> str:

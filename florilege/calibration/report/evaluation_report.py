@@ -79,6 +79,11 @@ def _summary(content: _ReportContent) -> Iterator[Markup]:
         f"{score_name(record.score_kind, record.temperature)} scores. Thresholds were chosen on "
         f"{chosen_on}." + (f" Classes without a photo here: {absent:,}." if absent else "")
     )
+    if content.evaluation.noise_calibrated:
+        yield words(
+            "The calibration allowed for wrong labels. This page takes them as right: if some are "
+            "wrong, its hit rates are lower than those of the calibration, and too low."
+        )
 
 
 def _over_k(content: _ReportContent) -> Iterator[Markup]:
@@ -112,18 +117,24 @@ def _over_k(content: _ReportContent) -> Iterator[Markup]:
             charts.sizes_achieved(diagnostics.average_k),
             "Mean set size on these photos compared with K, with its 95 % interval: at "
             f"K = {k:g} it is {average.size:.2f}, {(average.size / k - 1) * 100:+.1f} %. The "
-            f"thresholds give 0 % on the {content.record.measured.rows:,} photos of "
-            f"{content.record.measured.split} that chose them; the difference grows if those are "
-            "few or unlike these.",
+            f"thresholds give {_excess(content):g} % on the "
+            f"{content.record.measured.rows:,} photos of {content.record.measured.split} that "
+            "chose them; the difference grows if those are few or unlike these.",
         ),
     )
+
+
+def _excess(content: _ReportContent) -> float:
+    """By how many percent ties make the sets of the calibration photos larger than K."""
+    point = content.record.default_point
+    return round(100 * (point.row.size / point.row.value - 1), 1) + 0.0  # never -0.0
 
 
 def _rules(content: _ReportContent) -> Iterator[Markup]:
     rows = []
     for point, row, _, macro in (*content.evaluation.rules, *content.evaluation.guaranteed):
         promise = f", {point.guarantee}" if point.on_request else ""
-        level = percent(point.coverage) if point.k is None else f"K = {point.k:g}"
+        level = f"K = {point.k:g}" if point.coverage is None else f"{100 * point.coverage:.8g} %"
         hits = (percent(row.hit_rate), interval(row.hit_low, row.hit_high))
         shares = (percent(macro), percent(row.empty_rate))
         rows.append((f"{point.rule}{promise}", level, f"{row.size:.3f}", *hits, *shares))

@@ -75,7 +75,7 @@ def test_other_photos_contradict_the_promises_of_a_view_by_its_name(
     wrong = np.where(np.arange(len(LABELS)) % 4 == 0, (LABELS + 7) % CLASSES, LABELS)
     views = evaluated(record, wrong, PLACES)
     texts = views[View(place="region")].contradictions()
-    assert any("guarantee=probability for photos with region promises 90.0%" in t for t in texts)
+    assert any("guarantee=probability for photos with region promises 90%" in t for t in texts)
     of_species = views[View(photos=2)]
     assert of_species.made_from == "same_class"
     assert not of_species.contradictions()  # nothing is promised of photos of one species

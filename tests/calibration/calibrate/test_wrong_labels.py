@@ -270,8 +270,11 @@ def test_a_rate_of_0_changes_nothing(squares: tuple[Path, Path]) -> None:
 
 def test_a_bundle_is_calibrated_with_a_rate(squares: tuple[Path, Path]) -> None:
     bundle, data = squares
+    sentence = "\n\nHit rates assume that 2.0% of the labels were replaced.\n"
+    assert sentence not in (bundle / "MODEL_CARD.md").read_text("utf-8")
     record = calibrate_bundle(bundle, str(data), label_noise="0.02")
     assert record.measured.label_noise == LabelNoise.of("uniform", 0.02)
+    assert (bundle / "MODEL_CARD.md").read_text("utf-8").count(sentence) == 1
     counts = record.point(PLAIN, Setting.of("average_k", 3)).counts
     assert counts.mean_chance == pytest.approx(0.5, abs=1e-5)
     with pytest.raises(UsageError, match=r"label_noise must be in \[0, 1\)"):

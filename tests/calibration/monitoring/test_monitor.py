@@ -78,6 +78,7 @@ def expected_from(best: Floats, energy: Floats | None, values: Floats) -> Usual:
         calibration_id="a",
         rows=len(best),
         mean_size=float(sizes.mean()),
+        size_rows=len(best),
         size_deviation=float(sizes.std()),
         largest_size=largest_set(CLASSES, "softmax", lambda_val),
         faint_below=lambda_val,
@@ -162,8 +163,8 @@ def test_sets_of_one_size_on_validation_photos_are_no_promise_of_that_size(class
         assert sizes[:300].tolist() == [k] * 300
         best = values.max(axis=1)
         expected = Expected(
-            calibration_id="a", rows=300, mean_size=k, size_deviation=0.0, largest_size=classes,
-            faint_below=0.0, faint_rate=0.0,
+            calibration_id="a", rows=300, mean_size=k, size_rows=300, size_deviation=0.0,
+            largest_size=classes, faint_below=0.0, faint_rate=0.0,
             edges=tuple(EDGES.tolist()), best_scores=tuple(in_bins(best[:300]).tolist()),
         )  # fmt: skip
         result = Monitor(expected).update(sizes[300:], best[300:])
@@ -173,8 +174,8 @@ def test_sets_of_one_size_on_validation_photos_are_no_promise_of_that_size(class
 
 def test_a_threshold_that_leaves_every_set_empty_can_be_watched() -> None:
     expected = Expected(
-        calibration_id="a", rows=100, mean_size=0.0, size_deviation=0.0, largest_size=1,
-        faint_below=0.9, faint_rate=1.0, edges=(0.0, 1.0), best_scores=(100, 0),
+        calibration_id="a", rows=100, mean_size=0.0, size_rows=100, size_deviation=0.0,
+        largest_size=1, faint_below=0.9, faint_rate=1.0, edges=(0.0, 1.0), best_scores=(100, 0),
     )  # fmt: skip
     watched = {alarm.watched for alarm in Monitor(expected).update(np.ones(500), np.ones(500))}
     assert "set_size" in watched
@@ -347,7 +348,6 @@ def test_a_record_says_what_to_expect(min_size: int) -> None:
     assert lambda_val is not None
     assert expected.faint_below <= lambda_val
     assert expected.faint_below > lambda_val / 1.2
-    assert (expected.faint_below == lambda_val) == (min_size == 0)
     assert expected.faint_rate == pytest.approx((values.max(axis=1) < expected.faint_below).mean())
     assert expected.faint_rate > 0
     monitor = Monitor(expected)
@@ -355,6 +355,28 @@ def test_a_record_says_what_to_expect(min_size: int) -> None:
     assert sum(expected.logsumexp) == len(values)
     energies = logsumexp(sample_logits()[0][:300])
     assert monitor.update(sizes[:300], values[:300].max(axis=1), energies) == []
+
+
+@pytest.mark.parametrize("min_size", [0, 1])
+def test_a_much_photographed_plant_raises_no_alarm_on_photos_of_others(min_size: int) -> None:
+    random, false = np.random.default_rng(13), 0
+    for run in range(20):
+        alone, plant = Photos(random, 300), Photos(random, 300, a_plant=300)
+        values = np.concatenate([alone.scores, plant.scores])
+        ids = [*map(str, range(300)), *["plant"] * 300]
+        record = fitted(
+            {"linear": np.log(values).astype(np.float32)},
+            np.concatenate([alone.labels, plant.labels]),
+            observations=ids, ks=(SIZE,), head="linear", score_kind="softmax", min_size=min_size,
+        )  # fmt: skip
+        live, point = Photos(random, 4000), record.default_point
+        expected = expected_of(record)
+        assert expected.rows == 301
+        sizes = point.sets(live.scores).sum(axis=1)
+        energy = logsumexp(np.log(live.scores).astype(np.float32))
+        raised = Monitor(expected, seed=run).update(sizes, live.best, energy)
+        false += any(alarm.watched in ("set_size", "faint_photos") for alarm in raised)
+    assert false <= 2
 
 
 def test_no_set_of_softmax_scores_is_larger_than_one_over_lambda() -> None:

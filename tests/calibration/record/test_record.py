@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import floor
 from string import Formatter
 from typing import Any, get_args
 
@@ -318,8 +319,27 @@ def test_a_point_promises_coverage_for_every_k_at_once(record: CalibrationRecord
             hits = round(hits_of(point).value * ROWS)
             expected = least_coverage(hits, ROWS, delta=0.1, candidates=16)
             assert point.least_coverage == expected < hits_of(point).ci95[0]
-        text = f"With 90 % confidence at least {100 * (points[20].least_coverage or 0):.1f} % do"
-        assert text in points[20].statement
+        for point in points[::20]:
+            least = floor(1000 * (point.least_coverage or 0)) / 10
+            assert f"With 90 % confidence at least {least:.1f} % do" in point.statement
+
+
+def test_no_promise_is_rounded_up() -> None:
+    logits, labels = sample_logits()
+    settings: dict[str, Any] = {
+        "head": "linear",
+        "score_kind": "softmax",
+        "ks": (3.0,),
+        "delta": 0.0004,
+    }
+    record = fitted({"linear": logits}, labels, coverages=(0.925, 0.9995), **settings)
+    coverage = record.point(PLAIN, Setting.of("coverage", 0.9995, "probability"))
+    assert coverage.guaranteed
+    for language, comma in (("en", "."), ("fr", ","), ("de", ","), ("es", ",")):
+        words = statement(coverage, [language])
+        assert re.search(rf"\b0\{comma}04\s%.*\b99\{comma}95\s%", words)
+        assert not re.search(rf"\D(0|100)\{comma}0\s%[^)]*$", words)
+    assert "at least 92.5 % of" in record.point(PLAIN, Setting.of("coverage", 0.925)).statement
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,12 @@ def page_and_json(bundle: Path, data: str, tmp_path_factory: pytest.TempPathFact
 
 def read(file: Path) -> str:
     """A page with spaces as a person sees them."""
-    return file.read_text("utf-8").replace("&nbsp;", " ")
+    return read_text(file.read_text("utf-8"))
+
+
+def read_text(page: str) -> str:
+    """The same for the text of a page."""
+    return page.replace("&nbsp;", " ")
 
 
 def cells(page: str, heading: str) -> list[list[str]]:
@@ -91,7 +96,7 @@ def test_the_figures_are_those_of_the_command(page_and_json: PageAndJson) -> Non
     assert len(rows) == len(entries)
     for row, entry in zip(rows, entries, strict=True):
         low, high = entry["hit_rate_ci95"]
-        request = f"K = {entry['k']:g}" if "k" in entry else percent(entry["level"])
+        request = f"K = {entry['k']:g}" if "k" in entry else f"{100 * entry['level']:g} %"
         assert row[0].startswith(entry["rule"])
         assert row[1:] == [
             request, f"{entry['mean_set_size']:.3f}", percent(entry["hit_rate"]),
@@ -203,6 +208,29 @@ def test_empty_sets_are_said_and_drawn() -> None:
     assert rate > 0.2
     page = evaluation_report(result, evaluation)
     assert f"{percent(rate)} are empty" in page.replace("&nbsp;", " ")
+
+
+def test_the_page_says_that_it_takes_labels_as_they_are(data: str, tmp_path: Path) -> None:
+    bundle, file = make_bundle(tmp_path / "b").path, tmp_path / "r.html"
+    for noise in ((), ("--label-noise", "0.02")):
+        result = run("calibrate", bundle, "--data", data, *noise, "--report", file)
+        assert result.exit_code == 0, result.output
+        assert ("This page takes them as right" in read(file)) == bool(noise)
+    assert evaluate(bundle, data, "--report", file).exit_code == 0
+    assert "This page takes them as right" in read(file)
+
+
+def test_the_page_says_how_much_ties_enlarge_the_sets_of_the_calibration() -> None:
+    logits, labels = small_logits(25)
+    result = synthetic(logits, labels, min_size=1)
+    assert "thresholds give 0 % on the" in read_text(
+        evaluation_report(result, Evaluation.of(result))
+    )
+    result = synthetic(np.round(logits / 3), labels, min_size=1)
+    size = result.record.default_point.row.size
+    assert size > 3.1
+    page = read_text(evaluation_report(result, Evaluation.of(result)))
+    assert f"thresholds give {100 * (size / 3 - 1):.1f} % on the" in page
 
 
 def test_an_older_bundle_stands_beside_the_new_one(bundle: Path, data: str, tmp_path: Path) -> None:
