@@ -8,11 +8,12 @@ import { areJustTaken, files, limitPhotos, showPicture, wirePhotos } from "./pho
 import { notesOf, offerPlace, placeQuery, readPlace } from "./place.js";
 import { showProblem } from "./problems.js";
 import { identify as ask, modelInfo, prepare } from "./service.js";
-import { sendWaiting } from "./queue.js";
+import { isAboutQuery, sendWaiting } from "./queue.js";
 import { draw, ownStop, stopsOf } from "./sets.js";
 import { announce, keepPage } from "./shell.js";
 
 const PATIENCE_S = 60; // beyond the server's own deadline for an upload
+const SUPERSEDED = "superseded"; // by a request with other photos of the plant, or another list
 
 const narrow = window.matchMedia("(max-width: 52rem)");
 const state = { card: null, answer: null, at: 0, asking: null, queued: null, entry: null, action: () => null, photos: files };
@@ -60,42 +61,52 @@ function showLists(lists) {
 
 async function identify() {
   clear();
-  if (files().length === 0) return start();
-  state.asking?.abort();
+  const [originals, justTaken] = [files(), areJustTaken()];
+  if (originals.length === 0) return start();
+  state.asking?.abort(SUPERSEDED);
   const asking = new AbortController();
+  const isShown = () => asking === state.asking; // else the person went on: only the notebook gets the answer
+  const { queued, entry: before } = state;
   state.asking = asking;
   setBusy(true);
   const photos = [];
-  for (const file of files()) photos.push(await prepare(file)); // one at a time: they may be large
+  for (const file of originals) photos.push(await prepare(file)); // one at a time: they may be large
   let query = {};
-  const originals = files();
-  const notes = notesOf(originals, areJustTaken());
+  const notes = notesOf(originals, justTaken);
   try {
     await loadCard();
-    await readPlace(originals, areJustTaken());
-    query = { list: by("list").value, ...placeQuery() };
-    const answer = await askAbout(photos, query, asking);
-    const entry = { id: state.queued ?? (await state.entry), ...(await notes) };
+    if (isShown()) await readPlace(originals, justTaken);
+    if (isShown()) query = { list: by("list").value, ...placeQuery() };
+    const onProgress = (share) => isShown() && showProgress(share);
+    const answer = await askAbout(photos, query, asking, onProgress);
+    const entry = { id: queued ?? (await before), ...(await notes) };
     const kept = keepAnswer(answer, photos, entry);
     kept.then(sendWaiting); // others may wait: now there is a network
-    if (asking !== state.asking) return;
+    if (!isShown()) return;
     [state.queued, state.entry] = [null, kept];
     setBusy(false); // before the answer is scrolled to: what waits there takes room
     showAnswer(answer, entry, kept);
   } catch (problem) {
-    if (asking !== state.asking) return;
-    state.queued = await keepPhotos(photos, query, await notes, problem, state.queued);
+    if (asking.signal.reason === SUPERSEDED) return;
+    const waiting = await keepPhotos(photos, query, await notes, problem, queued);
+    if (!isShown()) return;
+    state.queued = waiting;
+    const isOutdated = isAboutQuery(problem);
+    if (isOutdated) {
+      state.card = null;
+      await loadCard().catch(() => {}); // offers what the server has now
+    }
     setBusy(false);
-    showProblem(problem, identify, state.queued ? words.queued : "");
+    showProblem(isOutdated ? { ...problem, retryable: true } : problem, identify, waiting ? words.queued : "");
   }
 }
 
-async function askAbout(photos, query, asking) {
+async function askAbout(photos, query, asking, onProgress) {
   const { max_body_bytes: most, upload_deadline_s: deadline } = state.card.limits;
   if (photos.reduce((sum, photo) => sum + photo.size, 0) > most) throw { code: "body_too_large" };
   const timer = setTimeout(() => asking.abort(), 1000 * (deadline + PATIENCE_S));
   try {
-    return await askForSlider(photos, query, { signal: asking.signal, onProgress: showProgress });
+    return await askForSlider(photos, query, { signal: asking.signal, onProgress });
   } finally {
     clearTimeout(timer);
   }
@@ -141,7 +152,6 @@ function showAnswer(answer, entry, kept) {
 
 /** Show an entry of the notebook again, with the figures it had. */
 async function showEntry(entry) {
-  state.asking?.abort();
   state.asking = state.queued = state.entry = null;
   clear();
   setBusy(false);
@@ -227,7 +237,7 @@ if (window.matchMedia("(pointer: coarse)").matches) {
 }
 wirePhotos((isSamePlant) => {
   state.queued = null;
-  if (!isSamePlant) state.entry = null;
+  if (!isSamePlant) state.asking = state.entry = null;
   identify();
 });
 start();

@@ -27,15 +27,16 @@ export function wireNotebook({ open, send, sent }) {
   wireQueue({
     send,
     answered: async (entry, answer) => {
-      await keepAnswer(answer, entry.photos, entry);
+      await keepAnswer(answer, entry.photos, { ...entry, isUnseen: true });
       by("history-said").textContent = words.sentLater(nameOf({ answer }));
       sent(entry, answer);
     },
     refused: async (entry, problem) => {
-      by("history-said").textContent = (problemTexts(problem.code) ?? words.problems.unknown)[0];
+      sayProblem(problem);
       await show();
       sent(entry, problem);
     },
+    delayed: sayProblem,
   });
   by("forget").addEventListener("click", forget);
   by("export").addEventListener("click", async () => {
@@ -44,7 +45,12 @@ export function wireNotebook({ open, send, sent }) {
   });
   by("import").addEventListener("click", () => by("archive").click());
   by("archive").addEventListener("change", importFile);
+  document.addEventListener("visibilitychange", () => document.hidden || show()); // another tab may have changed it
   show();
+}
+
+function sayProblem({ code }) {
+  by("history-said").textContent = (problemTexts(code) ?? words.problems.unknown)[0];
 }
 
 /**
@@ -52,11 +58,11 @@ export function wireNotebook({ open, send, sent }) {
  *
  * It takes the place of the entry `id`, an earlier answer about this plant, unless that is decided.
  */
-export async function keepAnswer(answer, photos, { id: before, date, place } = {}) {
+export async function keepAnswer(answer, photos, { id: before, date, place, isUnseen = false } = {}) {
   const id = (await all()).find((one) => one.id === before)?.confirmed ? null : before;
   const [photo, picture] = [await shrink(photos[0], SIDE), await shrink(photos[0], LIST_SIDE)];
-  const own = await put({ id, answer, photo, picture, date, place });
-  const old = (await all()).filter((entry) => entry.answer && !entry.confirmed).slice(0, -MOST);
+  const own = await put({ id, answer, photo, picture, date, place, isUnseen });
+  const old = (await all()).filter((entry) => entry.answer && !entry.confirmed && !entry.isUnseen).slice(0, -MOST);
   for (const entry of old) await remove(entry.id);
   await show();
   return own;
@@ -135,7 +141,10 @@ async function show() {
 function item(entry, index) {
   const row = element("li");
   const text = entry.answer ? nameOf(entry) : words.waits(entry.photos.length);
-  const opens = button("entry", "", () => entry.answer && openEntry(entry));
+  const opens = button("entry", "", () => {
+    openEntry(entry);
+    if (entry.isUnseen) changeEntry(entry.id, { isUnseen: false });
+  });
   opens.disabled = !entry.answer;
   if (entry.picture) {
     const image = element("img");

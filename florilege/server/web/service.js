@@ -31,6 +31,7 @@ function upload(path, form, onProgress, signal) {
       status: request.status,
       headers: { "content-type": request.getResponseHeader("content-type") ?? "" },
     }));
+    if (signal?.aborted) return fail();
     signal?.addEventListener("abort", () => request.abort());
     request.send(form);
   });

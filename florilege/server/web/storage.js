@@ -63,7 +63,10 @@ function open() {
     try {
       const request = indexedDB.open(NAME, 1);
       request.onupgradeneeded = () => request.result.createObjectStore("entries", { keyPath: "id" });
-      request.onsuccess = () => resolve(request.result);
+      request.onsuccess = () => {
+        request.result.onclose = () => { opened = null; }; // phones may close it while the page rests
+        resolve(request.result);
+      };
       request.onerror = () => resolve(null); // private windows
     } catch {
       resolve(null);

@@ -127,7 +127,7 @@ export default {
     key_unknown: ["This key is not known here", "Ask the operator of this server."],
     answer_not_found: ["The server no longer remembers this set", "Identify the photo again first."],
     feedback_not_stored: ["Your answer could not be saved", "Please try again."],
-    unknown_list: ["The server no longer has this list", "Reload the page and choose another one."],
+    unknown_list: ["The server no longer has this list", "Try again with all species, or choose another list."],
     not_calibrated: ["The model was not calibrated for this", "Its operator can do that. Try another setting."],
     not_offered: ["This is not offered here", "Another server or model may offer it."],
     mismatch: ["The page and the server do not fit together", "Reload the page. If that does not help, please report it."],

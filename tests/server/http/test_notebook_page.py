@@ -5,6 +5,7 @@ import io
 import json
 import re
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -195,6 +196,185 @@ def test_a_photo_that_the_server_refuses_does_not_hold_up_the_others(page: "Page
     page.context.set_offline(False)
     wait_until(page, "document.querySelectorAll('.entry:disabled').length === 0")
     assert len(page.query_selector_all(".entry")) == 1
+
+
+def left_waiting(page: "Page", *photos: bytes) -> None:
+    """Choose photos of different plants while no answer comes, and wait until all are kept."""
+    page.route(ASKED, lambda route: route.abort())
+    for count, photo in enumerate(photos, 1):
+        choose(page, photo)
+        wait_until(page, f"document.querySelectorAll('.entry:disabled').length === {count}")
+    page.unroute(ASKED)
+
+
+def wait_for_count(page: "Page", asked: list[Any], count: int) -> None:
+    """Wait until so many requests were noted."""
+    wait_for(lambda: page.evaluate("true") and len(asked) == count)  # a call hears of requests
+
+
+SEND = "window.dispatchEvent(new Event('online'))"
+OTHERS = [  # who answers in place of the server, what is said, and how many photos are tried
+    ({"status": 200, "body": "<p>Sign in</p>", "content_type": "text/html"}, "Unexpected", 1),
+    ({"status": 429, "body": "slowly", "content_type": "text/html"}, "Too many requests", 1),
+    ({"status": 401, "body": "who?", "content_type": "text/html"}, "No access", 1),
+    ({"status": 403, "json": {"code": "key_unknown", "retryable": False}}, "This key", 1),
+    ({"status": 500, "json": {"code": "internal_error", "retryable": False}}, "The server", 2),
+]
+
+
+def refusing(answer: dict[str, Any], asked: list[str]) -> Callable[["Route"], None]:
+    """Answers every request so, and notes it."""
+
+    def refuse(route: "Route") -> None:
+        asked.append(route.request.url)
+        route.fulfill(**answer)
+
+    return refuse
+
+
+@browser
+def test_photos_wait_on_whoever_answers_in_place_of_the_server(page: "Page") -> None:
+    """A sign-in page of a network, a proxy or a fault of the server deletes no photo."""
+    left_waiting(page, garden.photo(1), garden.photo(2))
+    for answer, text, tried in OTHERS:
+        asked = list[str]()
+        page.route(ASKED, refusing(answer, asked))
+        page.evaluate(SEND)
+        page.wait_for_selector(f"#history-said:has-text('{text}')")
+        wait_for_count(page, asked, tried)
+        page.unroute(ASKED)
+        assert page.locator(".entry:disabled").count() == 2
+    page.evaluate(SEND)
+    wait_until(page, "document.querySelectorAll('.entry:not(:disabled)').length === 2")
+
+
+@browser
+def test_a_photo_that_waited_with_a_list_is_answered_without_it_once_the_list_is_gone(
+    page: "Page",
+) -> None:
+    listed = {"name": "Vaud", "classes": 9, "calibrated": True}
+    change_json(page, "/v1/model", lambda card: card.update(lists=[listed]))
+    page.reload()
+    page.select_option("#list", "Vaud")
+    left_waiting(page, PHOTO)
+    page.evaluate(SEND)
+    wait_until(page, "document.querySelectorAll('.entry:not(:disabled)').length === 1")
+
+
+@browser
+def test_what_is_deleted_while_photos_go_out_stays_deleted(page: "Page") -> None:
+    left_waiting(page, garden.photo(1), garden.photo(2))
+    asked = list["Route"]()
+    page.route(ASKED, lambda route: asked.append(route))
+    page.evaluate(SEND)
+    wait_for_count(page, asked, 1)
+    page.click("#forget")
+    page.click("#forget")
+    page.wait_for_selector("#empty-notebook:not([hidden])")
+    with page.expect_response(ASKED):
+        asked[0].continue_()
+    page.wait_for_timeout(300)  # the second one would be asked about
+    assert len(asked) == 1
+    assert page.locator(".entry").count() == 0
+
+
+@browser
+def test_of_two_tabs_one_sends_what_waits(page: "Page") -> None:
+    left_waiting(page, garden.photo(1), garden.photo(2), garden.photo(3))
+    other = page.context.new_page()
+    other.route(ASKED, lambda route: route.abort())
+    other.goto(page.url)
+    wait_until(other, "document.querySelectorAll('.entry:disabled').length === 3")
+    other.unroute(ASKED)
+    asked = list[str]()
+    page.context.on(
+        "response", lambda got: asked.append(got.url) if ASKED.search(got.url) else None
+    )
+    for tab in (page, other):
+        tab.evaluate(SEND)
+    wait_for_count(page, asked, 3)
+    page.wait_for_timeout(300)  # further ones would follow
+    for tab in (page, other):  # each as somebody turns to it
+        tab.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        wait_until(tab, "document.querySelectorAll('.entry:not(:disabled)').length === 3")
+    assert len(asked) == 3
+
+
+@browser
+def test_a_plant_is_kept_although_the_next_one_is_asked_about_before_its_answer(
+    page: "Page",
+) -> None:
+    asked = list["Route"]()
+    page.route(ASKED, lambda route: asked.append(route))
+    for count in (1, 2, 3):
+        choose(page, garden.photo(count))
+        wait_for_count(page, asked, count)
+    asked[0].continue_()
+    asked[1].abort()
+    wait_until(page, "document.querySelectorAll('.entry:not(:disabled)').length === 1")
+    wait_until(page, "document.querySelectorAll('.entry:disabled').length === 1")
+    assert page.is_visible("#busy")
+    asked[2].continue_()
+    page.wait_for_selector("#result:not([hidden])")
+    page.unroute(ASKED)
+    wait_until(page, "document.querySelectorAll('.entry:not(:disabled)').length === 3")
+
+
+@browser
+def test_a_photo_that_joins_while_the_first_is_prepared_asks_once(page: "Page") -> None:
+    asked = list[str]()
+    page.on("request", lambda request: asked.append(request.url))
+    page.evaluate(
+        """() => {
+            const decode = createImageBitmap;
+            const slow = new Promise((done) => { window.go = done; });
+            window.createImageBitmap = async (...all) => { await slow; return decode(...all); };
+        }"""
+    )
+    choose(page, garden.photo(1))
+    page.wait_for_selector("#more:not([hidden])")
+    another: FilePayload = {**FILE, "buffer": garden.photo(2)}
+    page.set_input_files("#files", [another])
+    page.evaluate("window.go()")
+    page.wait_for_selector("#result:not([hidden])")
+    wait_until(page, "document.querySelectorAll('.entry').length > 0")
+    assert sum("/v1/identify" in url for url in asked) == 1
+    assert page.locator(".entry").count() == 1
+
+
+@browser
+def test_answers_that_came_later_stay_until_somebody_has_seen_them(page: "Page") -> None:
+    left_waiting(page, garden.photo(1))
+    page.evaluate(
+        """async () => {
+            const { all, put } = await import("./storage.js");
+            const [{ id: _, ...waiting }] = await all();
+            for (let id = 1; id <= 32; id += 1) await put({ ...waiting, id });
+        }"""
+    )
+    page.reload()  # it sends them
+    wait_until(page, "document.querySelectorAll('.entry:disabled').length === 0")
+    page.click("#more-entries")
+    wait_until(page, "document.querySelectorAll('.entry').length === 33")
+    page.click(".entry >> nth=32")
+    page.wait_for_selector("#result:not([hidden])")
+    show(page)
+    wait_until(page, "document.querySelectorAll('.entry').length === 34")
+
+
+@browser
+def test_the_notebook_survives_that_the_browser_closes_its_database(page: "Page") -> None:
+    show(page)
+    page.wait_for_selector(".entry")
+    session = page.context.new_cdp_session(page)
+    session.send(
+        "Storage.clearDataForOrigin", {"origin": page.url[:-1], "storageTypes": "indexeddb"}
+    )
+    show(page)
+    wait_until(page, "document.querySelectorAll('.entry').length === 1")
+    assert "no room" not in page.inner_text("#history-kept")
+    page.reload()
+    page.wait_for_selector(".entry")
 
 
 @browser

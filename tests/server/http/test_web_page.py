@@ -491,6 +491,20 @@ def test_the_page_loads_the_thresholds_of_a_restarted_server(
 
 
 @browser
+def test_a_list_that_a_restarted_server_lacks_is_no_longer_asked_for(page: "Page") -> None:
+    listed = {"name": "Vaud", "classes": 9, "calibrated": True}
+    change_json(page, "/v1/model", lambda card: card.update(lists=[listed]))
+    page.reload()
+    page.select_option("#list", "Vaud")
+    page.unroute_all()
+    choose(page, PHOTO)
+    page.wait_for_selector("text=The server no longer has this list")
+    assert page.is_hidden("#lists")
+    page.click("#again")
+    page.wait_for_selector("#result:not([hidden])")
+
+
+@browser
 def test_a_file_that_is_not_a_photo_is_explained_and_the_next_one_works(page: "Page") -> None:
     show(page)
     assert "sweet violet" in page.evaluate(HEARD).lower()
