@@ -56,6 +56,8 @@ def create_app(settings: Settings, group: WorkerGroup | None = None) -> FastAPI:
         openapi_url=None,  # a route of ours sends it: FastAPI writes it anew for each request
         docs_url=None,  # FastAPI's pages load scripts from a CDN
         redoc_url=None,
+        # A redirect (307) would have clients send the photo a second time; a slash too many is a
+        # 404.
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name.removeprefix("_"),
         lifespan=lifespan,
@@ -86,6 +88,7 @@ def create_app(settings: Settings, group: WorkerGroup | None = None) -> FastAPI:
         _allow_pages_of(app, settings.cors_origins)
     app.openapi = cache(partial(openapi_document, app))  # type: ignore[method-assign]  # as FastAPI documents it
     app.state.openapi_json = cache(lambda: json.dumps(app.openapi()).encode())
+    # Added last, so outermost: what CORSMiddleware answers by itself gets its id and headers too.
     app.add_middleware(
         RequestMiddleware, metrics=metrics, access_log=settings.access_log, traces=traces
     )

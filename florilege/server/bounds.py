@@ -69,6 +69,7 @@ class BoundedThread:
         future: asyncio.Future[T] = run_in(
             self._pool, self._start, perf_counter(), work, *arguments
         )
+        # Only the event loop counts, and it calls `_finished`: no lock is needed.
         self.depth += 1
         future.add_done_callback(self._finished)
         try:
@@ -117,6 +118,7 @@ class RecentItems(Generic[T]):
 
     def add(self, name: Hashable, item: T) -> None:
         """Add an item, and drop the oldest while they weigh too much."""
+        # It would push out everything else and then not stay itself.
         if (weight := self._weigh(item)) > self.limit:
             return
         with self._lock:
@@ -157,6 +159,8 @@ class EventLoopTurns:
     async def take(self) -> None:
         """Wait for a turn; it ends with the current pass."""
         sys.setswitchinterval(HURRIED_SWITCH_S)
+        # asyncio.Lock is fair, and what `call_soon` gets runs in the next pass: one begins in each,
+        # in the order of arrival.
         await self._turn.acquire()
         asyncio.get_running_loop().call_soon(self._turn.release)
 
@@ -213,6 +217,8 @@ class PixelBudget:
 
     def _take(self, pixels: int) -> bool:
         """Hold the pixels of the first picture of this worker, if it is its turn and they fit."""
+        # Monotonic time is one clock for all processes of a machine, so that workers compare
+        # theirs.
         self._since.own = since = self._since.own or monotonic_ns()
         earlier = any(0 < other < since for other in self._since.others)
         return not earlier and self._held.add_within(pixels, self.limit, alone=True)
@@ -225,5 +231,6 @@ def pixels_to_hold(header: Header, *, least: int, max_pixels: int) -> int:
         return 0
     if not header.shrinks:
         return pixels
+    # libjpeg shrinks by 1, 2, 4 or 8 while it decodes; Pillow's `draft` chooses the same factor.
     most = max(1, min(header.width, header.height) // least)
     return pixels // next(factor for factor in (8, 4, 2, 1) if factor <= most) ** 2

@@ -253,6 +253,7 @@ def time_runtimes(bundle: Path) -> list[dict[str, Any]]:
             result["problem"] = str(error)
     for _ in range(_REPETITIONS):
         for run, seconds, result in runs:
+            # Of all threads: a runtime that keeps more cores busy for a shorter time costs as much.
             started = process_time()
             run()
             seconds.append(process_time() - started)

@@ -116,6 +116,7 @@ class Engine:
         loop = asyncio.get_running_loop()
         self.service_s = await loop.run_in_executor(self._pool, warm_up, self.pipeline)
         if self.settings.queue_limit is None:
+            # On a GPU most threads wait for their batch: no more photos a second than cores decode.
             photos_per_second = round(min(self.threads, cores()) / self.service_s)
             self.queue_limit = min(MAX_QUEUE, max(MIN_QUEUE, photos_per_second)) * self.workers
         self._record_model()
@@ -136,6 +137,7 @@ class Engine:
         model, record = self.pipeline.model, self.pipeline.record
         self.metrics.model_info.set_function(lambda: [([*model.model_dump().values()], 1)])
         if self.group is not None:
+            # Workers share integers alone; the supervisor compares these to find different bundles.
             name = f"{model.bundle_sha256}{model.calibration_id}".encode()
             self.group.set("model", crc32(name))
         self.metrics.model_loaded.set_to_current_time()
@@ -152,6 +154,7 @@ class Engine:
     def close(self) -> None:
         """Wait for the running tasks and drop the others."""
         self.drain()
+        # Photos first: a pipeline may only be closed when no call is running.
         self._pool.shutdown(wait=True, cancel_futures=True)
         self.forms.close()
         self.lookups.close()
@@ -179,6 +182,8 @@ class Engine:
         The future raises `_ClientLeft` if the job is abandoned while it waits.
         """
         size = len(job.photos)
+        # `alone`: more photos than the limit are answered when no other waits, or they never could
+        # be.
         if not self.photos.add_within(size, self.queue_limit, alone=True):
             raise Problem(
                 Code.OVERLOADED,
@@ -225,7 +230,8 @@ class Engine:
     def _process(self, job: PendingRequest[T]) -> T:
         started = perf_counter()
         job.stages["queue"] += started - job.submitted
-        photos = job.photos  # read before the check: `abandon` clears them
+        # Before the check: a client that leaves right after it clears them.
+        photos = job.photos
         job.check()
         result = job.work(self.pipeline, photos, job)
         seconds = (perf_counter() - started) / len(photos)
@@ -247,12 +253,14 @@ def warm_up(pipeline: Pipeline) -> float:
         started = perf_counter()
         pipeline([photo], IdentifyQuery(), "warm-up")
         seconds.append(perf_counter() - started)
+    # The least: the first answer also pays for the memory and caches of the runtime.
     return max(1e-4, min(seconds))
 
 
 def _sample_photo() -> bytes:
     """A JPEG of the size a phone application sends, smooth with some noise, always the same."""
     (width, height), generator = (1024, 768), np.random.default_rng(0)
+    # A photo has 172 kB at this quality; one of pure noise would have 595 and decode more slowly.
     coarse = generator.integers(0, 256, (height // 32, width // 32, 3), dtype=np.uint8)
     smooth = np.asarray(Image.fromarray(coarse).resize((width, height)), dtype=np.int16)
     noisy = smooth + generator.integers(-12, 13, smooth.shape)

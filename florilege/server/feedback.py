@@ -258,6 +258,7 @@ class Feedback:
     ) -> tuple[Row, list[str]]:
         """The row of the answer that ``body`` is about, and the class ids of its set."""
         answer = self.store.answer(body.request_id) if recalled is None else recalled.row
+        # The same words for the answer to another key: nobody learns which answers there are.
         if answer is None or answer["key"] != key:
             raise Problem(
                 Code.ANSWER_NOT_FOUND,
@@ -292,6 +293,8 @@ class Feedback:
         photos, most = [], pipeline.max_pixels
         try:
             for header in map(read_header, pictures):
+                # A JPEG is shrunk to no less than twice the side while it is decoded, as `decode`
+                # says.
                 size = pixels_to_hold(header, least=2 * MAX_SIDE, max_pixels=most)
                 with pipeline.budget.hold(size):
                     photo = plain_jpeg(header, side=MAX_SIDE, quality=QUALITY, max_pixels=most)

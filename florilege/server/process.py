@@ -154,6 +154,7 @@ class Dispatcher:
 
 
 def _load(target: _Target) -> tuple[bool, int, int]:
+    # The last number lets equal workers take turns; by their order the first would have most.
     return target.is_late, target.connections(), target.connections_given
 
 
@@ -227,6 +228,8 @@ def request_long_turns(milliseconds: int) -> None:
     if sys.platform != "linux" or number is None:
         return
     nice = os.getpriority(os.PRIO_PROCESS, 0)  # of this thread; the call would set it to 0
+    # `struct sched_attr`, whose first version has 48 bytes (sched_setattr(2)): size, policy, flags,
+    # nice, priority, runtime, deadline, period. Runtime is the turn, from Linux 6.12 on.
     attributes = struct.pack("=IIQiIQQQ", 48, 0, _KEEP_POLICY, nice, 0, milliseconds * 10**6, 0, 0)
     # It says nothing where it fails: older systems and some containers refuse, and that is all.
     ctypes.CDLL(None).syscall(number, 0, attributes, 0)

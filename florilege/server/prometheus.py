@@ -52,6 +52,7 @@ class Metrics:
 
         def computed(name: str, text: str, *labels: str) -> _ComputedGauge:
             gauge = _ComputedGauge(f"florilege_{name}", text, labels)
+            # A set: without workers both are the same, and a registry takes a metric only once.
             for target in {registry, self._all}:
                 target.register(gauge)
             return gauge
@@ -149,6 +150,7 @@ class _ComputedGauge(Collector):
 class _ProcessesCollector(Collector):
     """``process_*`` of the supervisor and all its workers together, also of those that died."""
 
+    # Of these a sum says nothing: the first start, and the limit that every process has.
     ONE_VALUE: Final = {"process_start_time_seconds": min, "process_max_fds": min}
 
     def __init__(self, group: WorkerGroup) -> None:

@@ -87,6 +87,8 @@ class _DriftWatch:
         rows = []
         for logits, restricted in requests:
             if not restricted:
+                # Drawn by their content: the same photos, sent again, give the same one, and it is
+                # recognised.
                 photo = crc32(logits.tobytes()) % len(logits)
                 rows.append(logits[photo : photo + 1])
         if rows:
@@ -132,6 +134,7 @@ class _DriftWatch:
         """Leave out repeated photos: the same photo gives the same logits."""
         new_rows = []
         for row, photo in enumerate(logits):
+            # Of 10,000 photos two share these 64 bits with a probability of 3e-12.
             key = hashlib.blake2b(photo.tobytes(), digest_size=8).digest()
             if key not in self.recent:
                 new_rows.append(row)
@@ -185,6 +188,7 @@ class _CommonState:
         watch.recent = dict.fromkeys(photos[at : at + 8] for at in range(0, len(photos), 8))
 
     def save(self, watch: _DriftWatch) -> None:
+        # Photos first: a worker that is killed in between loses a few photos and counts none twice.
         for path, content in (
             (self._photos, b"".join(watch.recent)),
             (self._monitor, watch.monitor.to_json().encode()),
@@ -270,6 +274,7 @@ class Publisher:
         self._complete.wait(MOST_WAIT_S)
         with self._lock:
             requests, self._waiting = self._waiting, []
+            # Under the lock, or a portion that is complete by now would wait for the whole time.
             self._complete.clear()
         for first in range(0, len(requests), PORTION):
             self._hand_over(requests[first : first + PORTION])

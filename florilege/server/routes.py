@@ -118,6 +118,7 @@ async def _classes(request: Request, query: Annotated[_ClassesQuery, Query()]) -
 
 
 @router.get(
+    # `path`: an id may hold slashes.
     "/v1/classes/{class_id:path}",
     response_model=ClassDetails,
     responses=problem_responses(Code.CLASS_NOT_FOUND),
@@ -203,6 +204,7 @@ async def _feedback(
     """
     store: Feedback = request.app.state.feedback
     engine: Engine = request.app.state.engine
+    # Before the body is read: what is too much costs no upload.
     rate = parse(engine.settings.feedback_rate)
     request.app.state.feedback_rates.count(rate, client_of(request))
     media_type = request.headers.get("content-type", "").partition(";")[0].strip()

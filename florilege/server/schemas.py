@@ -14,6 +14,7 @@ from florilege.calibration.sets import Guarantee
 from florilege.models.regions import PlaceKind
 
 Verdict = Literal["accepted", "suspect", "rejected", "not_judged"]
+# A name of its own: within `Query` the word `list` is a field.
 ClassIds = list[str]
 ReasonCode = Annotated[str, WithJsonSchema({"type": "string", "enum": [*Reason]})]
 

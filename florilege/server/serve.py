@@ -73,6 +73,8 @@ class GracefulServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second by the main loop; True ends it."""
+        # Not in `handle_exit`: a signal handler runs between any two instructions, and may start no
+        # task.
         if self._leave_requested and self._leaving is None:
             log.info("stopping: not ready, the port closes soon")
             self._leaving = asyncio.create_task(self._leave())
@@ -281,4 +283,6 @@ def _fingerprint(path: Path) -> _Fingerprint:
         status = path.stat()
     except OSError:
         return None
+    # The inode too: a file may be replaced by one of equal size and, as `cp -p` and rsync keep it,
+    # time.
     return status.st_ino, status.st_mtime_ns, status.st_size

@@ -125,6 +125,8 @@ class _Worker(Process):
     def failure(self) -> FlorilegeError:
         """Why it ended."""
         with suppress(OSError, EOFError, pickle.UnpicklingError):
+            # Unpickled without harm: what comes is of our own child, and nothing of a request is in
+            # it.
             if self.parent_conn.poll():
                 error = pickle.loads(self.parent_conn.recv_bytes())
                 if isinstance(error, FlorilegeError):
@@ -278,6 +280,7 @@ class _Supervisor(Multiprocess):
         notice_s = self.settings.drain_notice_s if self._last_signal == signal.SIGTERM else 0.0
         closes_at = time.monotonic() + notice_s
         while any(worker.process.is_alive() for worker in self.processes):
+            # uvicorn no longer handles signals here: a second one has to be looked for.
             again = {signal.SIGINT, signal.SIGTERM} & {*self.signal_queue}
             self.signal_queue.clear()
             if again:

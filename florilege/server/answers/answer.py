@@ -111,6 +111,7 @@ def _draw(
 ) -> _Selection:
     """Score the classes of a plan and compare them with the threshold for its view."""
     record, photos, classes = plan.planner.record, len(next(iter(logits.values()))), None
+    # Not calibrated for so many photos: the threshold of one is used, and a warning says so.
     point = plan.points.get(photos, plan.points[1])
     if plan.query.reject and record.rejection is not None:
         point = point.rejecting()
@@ -318,6 +319,7 @@ def _marginals(selection: _Selection, query: IdentifyQuery) -> Sequence[float | 
     logits, point = selection.logits, selection.point
     if selection.classes is not None:
         logits = logits_among(logits, selection.classes)
+    # Not `round`, which takes 2.5 to 2 and 3.5 to 4.
     rounded = math.floor((point.k or len(selection.members)) + 0.5)
     k = min(max(1, rounded), LARGEST_K, logits.shape[1])
     return top_k_marginals(point.table.scoring.scaled(logits), k).mean(axis=0).tolist()  # type: ignore[no-any-return]  # NumPy's
@@ -341,6 +343,7 @@ def _roll_up(
             if name in sums:
                 sums[name] += score
         sums.pop(None, None)
+        # A class whose group is unknown counts as a group here: it may belong elsewhere.
         covers, total = len(inside) == 1, float(scores.sum()) or 1.0
         rollups = [
             schemas.Rollup(rank=rank, name=name, score=min(1.0, part / total), covers_set=covers)

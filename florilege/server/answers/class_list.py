@@ -65,6 +65,7 @@ class TaxonTable:
             for number, credit in enumerate(pictures, start=1)
         ]
         entries = b",".join(self.entry(self.classes.ids[index], languages) for index in others)
+        # The entry without its closing brace: two more fields follow.
         own, pictured = self.entry(class_id, languages)[:-1], _PICTURES.dump_json(listed)
         return b'%b,"pictures":%b,"look_alikes":[%b]}' % (own, pictured, entries)
 

@@ -47,6 +47,7 @@ def dial(
     points = [record.point(view, setting._replace(value=value)) for value in values]
     stops = []
     sizes = _sizes(point, points, scores)
+    # Values ascend and sets are nested: equal sizes stand side by side, as `groupby` needs them.
     for size, group in groupby(zip(sizes, points, strict=True), lambda pair: pair[0]):
         nearest = min(
             (point for _, point in group), key=lambda e: abs(e.row.value - point.row.value)

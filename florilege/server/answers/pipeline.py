@@ -290,6 +290,7 @@ class _BatchingSession:
 
     def _run_batch(self) -> None:
         """Run the photos that are ready, if an earlier batch has left any."""
+        # No other thread takes any, so as many are here as `qsize` says.
         group = [self._decoded.get() for _ in range(min(self._decoded.qsize(), LARGEST_BATCH))]
         if not group:
             return
@@ -345,6 +346,7 @@ def _compare(session: Session, batch: FixedBatch, seed: int) -> None:
     for head, output in session.heads.items():
         expected = np.concatenate([single[head] for single in singles])
         difference = float(np.abs(outputs[output] - expected).max())
+        # `not <=`, which NaN fails too.
         if not difference <= _TOLERANCE * float(np.abs(expected).max()):
             raise FlorilegeError(
                 f"batches of {batch.size} give logits of head {head} up to {difference:g} away "

@@ -183,6 +183,8 @@ class ClassLists:
             elif (name := word.casefold()) not in self._groups:
                 unknown.append(word)
             elif name not in groups:  # one family in all its spellings would take a second
+                # One family in all its spellings, each a set of thousands of classes, would take a
+                # second.
                 groups.add(name)
                 classes |= self._groups[name]
         if unknown:

@@ -67,6 +67,8 @@ class Plot:
             decoded_pixels = pixels if fits else 0
             reserve(decoded_pixels)
             with pipeline.budget.hold(decoded_pixels, check):
+                # A target larger than any picture: tiles are cut from every pixel, so that nothing
+                # is shrunk.
                 image = decode(header, target=10**9, max_pixels=pipeline.max_pixels)
         except ImageError as error:
             raise problem_of(error) from error
@@ -98,6 +100,7 @@ class Plot:
             set=first.set.model_copy(update={**of_plot, "calibrated": False, "guaranteed": False}),
             best_match=listed[0].taxon.scientific_name if listed else None,
             results=listed,
+            # The most familiar tile: a plot is suspect only if all its tiles are.
             rejection=max(
                 (answer.rejection for answer in answers), key=lambda each: each.value or 0.0
             ),
@@ -131,6 +134,7 @@ def _results(answers: Iterable[tuple[Box, schemas.Answer]]) -> list[schemas.Surv
             tiles[tile.class_id] += 1
             if tile.class_id not in best or tile.score > best[tile.class_id][0].score:
                 best[tile.class_id] = (tile, box)
+    # Wrong species are others in each tile, right ones come again in the tiles that overlap.
     order = sorted(best, key=lambda id_: (-tiles[id_], -best[id_][0].score))
     results = []
     for rank, (result, box) in enumerate(map(best.__getitem__, order), start=1):
@@ -147,6 +151,7 @@ def _warnings(plot: Plot, tile: schemas.SetInfo, used: int) -> list[schemas.Warn
         "tiles, so trust those in many tiles"
     )
     if tile.expected_size is not None and tile.hit_rate is not None:
+        # A set holds its size less the one right species, which it has with the hit rate.
         wrong = used * (tile.expected_size.value - tile.hit_rate.value)
         detail += (
             f". If each of the {used} tiles showed one species, as the validation photos do, about "

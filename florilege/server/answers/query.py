@@ -15,6 +15,7 @@ from florilege.settings import Flag
 
 FALLBACK = "en"
 MAX_LANGUAGES = 30
+# RFC 5646, section 4.4.1: room for every language tag that is likely to be used.
 MAX_TAG_LENGTH = 35
 _LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 
@@ -30,6 +31,7 @@ Language = Annotated[
     ),
 ]
 
+# A name of its own: within `SetQuery` the word `list` is a field.
 Words = list[str]
 
 
@@ -47,6 +49,7 @@ def _month_of(date: str | None) -> str | None:
         return None if date is None else str(month_of(date))
     except ValueError as error:
         reason = "a month must be 1 to 12 or a date YYYY-MM-DD"
+        # Not ValueError, before whose text pydantic writes "Value error, ".
         raise PydanticCustomError("value_error", reason) from error
 
 
@@ -61,6 +64,7 @@ def accepted_languages(header: str) -> list[str]:
         ['fr-CH', 'fr', 'en']
     """
     weighted = []
+    # The last part is all that was not split, and is left out.
     for position, entry in enumerate(header.split(",", MAX_LANGUAGES)[:MAX_LANGUAGES]):
         tag, _, parameter = (part.strip() for part in entry.partition(";"))
         match = re.fullmatch(r"[qQ]=([01](?:\.\d{0,3})?)", parameter or "q=1")
@@ -149,6 +153,7 @@ class IdentifyQuery(SetQuery):
     """A query about the photos of one organism."""
 
     include: Annotated[
+        # FailFast: to complain of each wrong word of 60 kB took .2 s of the event loop.
         list[Include], FailFast(), BeforeValidator(_split), Flag(type=list[str] | None)
     ] = Field(
         default_factory=list,

@@ -83,6 +83,8 @@ class ApiKeys:
         """
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         in_header = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        # Starlette reads headers as Latin-1: so these are the bytes that were sent, also of a key
+        # in UTF-8.
         key_text = address_key.encode() or in_header.encode("latin-1", "replace")
         if not key_text:
             raise Problem(
@@ -90,6 +92,9 @@ class ApiKeys:
                 f"this server requires a key: {_KEY_HINT}",
                 headers={"WWW-Authenticate": "Bearer"},
             )
+        # Found by its hash, so that the time it takes tells nothing of a key. Without salt or
+        # rounds: keys are random, of 192 bits where `docs/deploy.md` was followed, and nobody can
+        # guess them.
         key = self._by_hash.get(hashlib.sha256(key_text).hexdigest())
         if key is None:
             raise Problem(Code.KEY_UNKNOWN, f"this key is wrong or no longer valid; {_KEY_HINT}")
@@ -98,6 +103,7 @@ class ApiKeys:
 
 def _read(path: Path) -> Mapping[str, _ApiKey]:
     try:
+        # Editors on Windows may begin a file with a byte order mark.
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
@@ -108,6 +114,8 @@ def _read(path: Path) -> Mapping[str, _ApiKey]:
         if not words:
             continue
         key = _key(words)
+        # Rates are counted by name and feedback is stored with it: two keys of one name would share
+        # both.
         if key is None or words[1].lower() in keys or key.name in names:
             mistakes.append(f"line {number}")
         else:
@@ -150,6 +158,9 @@ def client_of(request: Request) -> str:
         address = ipaddress.ip_address(host)
     except ValueError:
         return host
-    if address.version == 4:
-        return host
+    # A port that is open to both (`--host ::`) names an IPv4 client ::ffff:192.0.2.1: with its
+    # network, ::/64, all of them would be one client.
+    ipv4 = getattr(address, "ipv4_mapped", address)
+    if ipv4 is not None:
+        return str(ipv4)
     return str(ipaddress.ip_network((address, _SITE_BITS), strict=False))

@@ -69,6 +69,8 @@ class CachedResponse:
 
     def answer(self, request: Request, *, vary: str | None = None) -> Response:
         """The body, or 304 if ``If-None-Match`` names it; with a key, for private caches only."""
+        # Shared caches pass over a request with Authorization by themselves (RFC 9111, section
+        # 3.5), but not over one with X-API-Key.
         private = "" if request.state.key is None else "private, "
         zipped = self._zipped if accepts_gzip(request) else None
         tag = f'"{self._hash}"' if zipped is None else f'"{self._hash}-gzip"'  # other bytes
@@ -78,6 +80,8 @@ class CachedResponse:
         if vary is not None:
             headers["Vary"] = ", ".join(filter(None, (vary, headers.get("Vary"))))
         tags = request.headers.get("if-none-match", "").strip()
+        # Within a list, and behind W/ too: If-None-Match compares weakly (RFC 9110, section
+        # 13.1.2).
         if tag in tags or tags == "*":
             headers.pop("Content-Encoding", None)
             return Response(status_code=304, headers=headers)

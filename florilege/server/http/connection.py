@@ -45,6 +45,8 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         transport.set_write_buffer_limits(high=0)  # whatever is not sent at once pauses writing
         super().connection_made(transport)
+        # uvicorn waits for a time only after an answer: a client that never sends anything would
+        # stay.
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
@@ -131,6 +133,8 @@ class _LimitedConnection(h11.Connection):
     def send_with_data_passthrough(self, event: h11.Event) -> list[bytes]:
         parts = super().send_with_data_passthrough(event) or []
         if isinstance(event, h11.Response):
+            # One system call less for each answer: its head leaves with the first bytes of its
+            # body.
             self._response_head, parts = parts, []
         else:
             parts, self._response_head = [*self._response_head, *parts], ()
@@ -140,6 +144,8 @@ class _LimitedConnection(h11.Connection):
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._chunks = self._bytes = 0
+            # h11 compares its limit with what is incomplete; a head that arrives whole may have 256
+            # KiB.
             if _head_bytes(event) > MAX_HEAD_BYTES:
                 raise h11.RemoteProtocolError("too long", error_status_hint=_HEAD_TOO_LARGE)
             _check_request(event)

@@ -40,6 +40,7 @@ _UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+# Statuses that a route may answer before it has read the body.
 _REFUSED_EARLY = frozenset({401, 403, 408, 413, 429, 503})
 LINGER_S = 2.0
 LINGER_BYTES = 512 * 2**20
@@ -257,6 +258,8 @@ class _Exchange:
 
     def _count(self, seconds: float) -> None:
         metrics, state = self.outer.metrics, self.scope["state"]
+        # Clients choose paths and methods freely, and each new label would be a new series in
+        # Prometheus.
         route = getattr(self.scope.get("route"), "path", "unknown")
         method = self.method if self.method in METHODS else "other"
         status = "client_left" if self.status is None else str(self.status)

@@ -31,6 +31,7 @@ class Point(ResponseModel):
     )
 
 
+# A name of its own: within `ListedClasses` the word `list` is a field.
 Points = list[Point]
 
 

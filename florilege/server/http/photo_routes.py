@@ -130,7 +130,8 @@ async def answer_request(
     return outcome.answer, _json_response(request, body)
 
 
-_BYTES_A_PIXEL: Final = 4  # of a decoded picture in memory
+# Pillow keeps RGB in four bytes.
+_BYTES_A_PIXEL: Final = 4
 
 
 @router.post(
@@ -179,6 +180,7 @@ async def _survey(request: Request) -> Response:
         plot, photos = await _process_photos(request, engine, decode)
         del photos  # their bytes are no longer counted
         answers = list[Answer]()
+        # More would only wait, and fill the queue against other photos or against themselves.
         at_once = min(engine.threads, engine.queue_limit)
         for start in range(0, len(plot.boxes), at_once):
             if await request.is_disconnected():
@@ -209,6 +211,7 @@ async def _submit_part(engine: Engine, part: Callable[[Pipeline], T]) -> T:
     def work(pipeline: Pipeline, _: Sequence[bytes], __: PendingRequest[T]) -> T:
         return part(pipeline)
 
+    # One empty photo: it takes one place, and a request without photos counts as abandoned.
     return await engine.submit(PendingRequest([b""], work, engine.settings.queue_timeout_s))
 
 
@@ -238,7 +241,8 @@ async def _embeddings(request: Request, query: Annotated[_EmbeddingsQuery, Query
         rows = pipeline.all_outputs(photos, features=True, stages=job.stages, check=job.check)
         features = [row.features[0].astype("<f4") for row in rows if row.features is not None]
         texts = [b64encode(row.tobytes()).decode() for row in features]
-        numbers = [row.astype(str).astype(float).tolist() for row in features]  # few digits
+        # By their shortest decimals: 512 features are 6.1 kB so, and 10.6 with those of float64.
+        numbers = [row.astype(str).astype(float).tolist() for row in features]
         return Embeddings(
             model=pipeline.model,
             dimensions=len(features[0]),
@@ -300,6 +304,7 @@ async def _answer_while_connected(engine: Engine, job: PendingRequest[T], receiv
         leaving.cancel()
         if not work.done():
             job.abandon()
+            # Asks for its exception, or asyncio logs that nobody has.
             work.add_done_callback(lambda task: task.cancelled() or task.exception())
         del work  # it may hold an exception, whose traceback holds this frame and the photos
 

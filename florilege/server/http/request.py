@@ -288,6 +288,8 @@ async def read_images(
         )
         if not content_type.lower().startswith("multipart/form-data"):
             images = [body] if body else []  # the bytes decide the type, whatever the header says
+        # Each part begins with a line of --BOUNDARY: counted without parsing, they are never too
+        # few.
         elif len(body) > PARSED_ON_THE_LOOP or body.count(b"\n--") > FEW_PARTS:
             images = await in_thread(find, body, content_type)
         else:
@@ -319,9 +321,11 @@ async def read_body(
     exceeds ``limit`` bytes, the body is late, or the Content-Length is invalid.
     """
     declared = request.headers.get("content-length", "0")
+    # Not `isdigit`: ² is a digit, and `int` refuses it.
     if not declared.isdecimal():
         detail = f"Content-Length must be a number, got {declared[:40]!r}"
         raise Problem(Code.MALFORMED_REQUEST, detail)
+    # Python refuses to read a number of more than 4,300 digits.
     if len(declared) > MAX_DIGITS or int(declared) > limit:
         raise _too_large(limit, advice)
     body = bytearray()

@@ -131,6 +131,7 @@ def _options(
     """Everything that determines the content of the files."""
     photos = hashlib.sha256()
     for observation in observations:
+        # With its surrogates: the name of a folder may hold bytes that are no UTF-8.
         photos.update(f"{observation.name}\0".encode("utf-8", "surrogatepass"))
         photos.update(b"".join(f"{display_path(path)}\n".encode() for path in observation.photos))
     restriction = pipeline.planner.lists.restriction(query)
@@ -199,6 +200,7 @@ def _print(
     if batch.form == "jsonl":
         for line in lines:
             sys.stdout.write(formats.json_text(line))
+            # What reads a pipe gets each answer as it comes, not when 8 KB are full.
             sys.stdout.flush()
     elif convert is not None:
         convert(lines, sys.stdout.buffer)

@@ -93,7 +93,8 @@ def find_photos(
                 f"--group-by {column} is a column of a manifest, but {display_path(path)} is not a "
                 "manifest: give a CSV or Parquet file with this column, or group by folder"
             )
-        elif os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises for names too long
+        # Not `Path.is_dir`, which raises for a name that is too long; reading it says so.
+        elif os.path.isdir(path):  # noqa: PTH112
             pictures, others = _files_below(path)
             photos.extend((picture, None) for picture in pictures)
             skipped.extend(others)
@@ -107,6 +108,7 @@ def find_photos(
 def _grouped(photos: Iterable[tuple[Path, Group]]) -> list[Observation]:
     groups: dict[tuple[Path | int, str | None], list[Path]] = {}
     for number, (path, group) in enumerate(photos):
+        # A photo without a group is alone, and its number is that of no other.
         groups.setdefault(group or (number, None), []).append(path)
     return [Observation(tuple(paths), name) for (_, name), paths in groups.items()]
 
@@ -227,6 +229,7 @@ class _Work:
             with suppress(OSError):  # a store that cannot be written costs only time
                 logits, features = Outputs.joined(new.values())
                 rows = logits if features is None else {**logits, FEATURES: features}
+                # Once a portion: each call locks the store and reads its index anew.
                 self.store.add([*new], rows)
         pairs = zip(observations, outputs, strict=True)
         return [self._predict(observation, rows) for observation, rows in pairs]
@@ -250,6 +253,7 @@ class _Work:
         if (rows := self.store.find(photo)) is not None:
             features = rows.pop(FEATURES, None)
             return Outputs(rows, features)
+        # Kept even if this run needs none: the next one may, or an evaluation.
         with_features = self.pipeline.session.dimensions is not None
         new[photo] = self.pipeline.outputs(content, features=with_features)
         return new[photo]

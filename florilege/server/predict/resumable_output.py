@@ -103,6 +103,9 @@ class ResumableOutput:
                     )
                 self.complete = True
                 return
+        # Unbuffered: a killed process has lost at most the line that it was writing. It is not
+        # synced to disk, which would take longer than a photo; after a crash of the system the end
+        # is checked.
         self._lines = self.part.open("ab", buffering=0)
         self._lines.truncate(size)
         if fresh:
@@ -116,6 +119,7 @@ class ResumableOutput:
     def finish(self) -> None:
         assert self._lines is not None
         os.fsync(self._lines.fileno())
+        # Totals before the output has its name: with them and no part, the run is complete.
         if self._totals is None:
             self._append(asdict(self.tally))
         if self._convert is None:
@@ -242,6 +246,7 @@ def features_file(
             file.truncate(size)
             yield lambda features: _write_all(file, features.astype("<f4").tobytes())
             os.fsync(file.fileno())
+        # A row is NaN as a whole or not at all.
         tally.failed = int(np.isnan(np.load(part, mmap_mode="r")[:, 0]).sum())
         write_table(output.with_name(f"{output.name}.paths.csv"), _paths(observations))
         part.replace(output)

@@ -346,6 +346,7 @@ def test_a_rate_limited_client_does_not_affect_another(
     ("host", "client"),
     [
         ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
         ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
         ("2001:db8:1:2:ffff::", "2001:db8:1:2::/64"),
         ("testclient", "testclient"),
