@@ -151,6 +151,7 @@ class _LazyVerbs(TyperGroup):
             if not is_step():
                 verb = _verbs().get(str(ctx.invoked_subcommand))  # none yet while it is imported
                 sys.stderr.write(_UNCHANGED if verb is None else verb.if_stopped)
+            # 128 and the number of SIGINT, as shells report it.
             raise typer.Exit(130) from error
         except Exception as raised:
             problem = _explained(str(ctx.invoked_subcommand), raised)
@@ -206,6 +207,8 @@ def _load(verb: str) -> Any:
         return group
     command: Any = group.commands[verb]
     if all(parameter.name != "config" for parameter in command.params):
+        # Typer gives a finished command no further flag: it gets one of a command that nobody
+        # calls.
         command.params.append(typer.main.get_command(_shared_app).params[0])
     _prepare_flags(command, verb)
     if verb in _OPEN_RUNS:  # they take a run folder, which is first exported and calibrated

@@ -50,6 +50,7 @@ def share_cores(processes: int) -> None:
 def _quota(path: Path) -> int:
     """The CPU limit of the control group, rounded up; a very large number without a limit."""
     try:
+        # Of control groups, version 2: microseconds that it may run in each period.
         quota, period = path.read_text().split()
         return math.ceil(int(quota) / int(period))
     except (OSError, ValueError):  # no such file, or the quota "max"

@@ -75,6 +75,8 @@ class FeedbackStore:
 
     def __init__(self, folder: Path, *, max_bytes: int) -> None:
         path = folder / FILE
+        # For its owner alone; SQLite would ask the umask, and gives its journal the rights of this
+        # file.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         # "IMMEDIATE": a transaction that reads first and then asks to write is refused at once,
         # without waiting, if another process asks at the same time.
@@ -115,6 +117,7 @@ class FeedbackStore:
             if not feedback["consent"]:
                 delete = "DELETE FROM photos WHERE answer_id = ?"
                 reserve = _RESERVED_PAGES * self._db.execute(delete, (answer["id"],)).rowcount
+            # Set anew each time: only a withdrawal may use the reserve, for what its row takes.
             self._db.execute(f"PRAGMA max_page_count = {self._max_pages + reserve}")
             self._insert("INSERT OR IGNORE INTO answers", answer)
             for number, jpeg in enumerate(photos, start=1):
@@ -149,6 +152,7 @@ def open_feedback(folder: Path) -> Iterator["_FeedbackReader"]:
         with closing(sqlite3.connect(address, uri=True)) as db:
             db.row_factory = sqlite3.Row
             db.execute("PRAGMA query_only = ON")
+            # A file may come from anybody: its schema must not call functions with side effects.
             db.execute("PRAGMA trusted_schema = OFF")
             yield _FeedbackReader(db)
     except sqlite3.Error as error:

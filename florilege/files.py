@@ -80,6 +80,7 @@ def atomic_writer(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        # `mkstemp` makes it readable for its owner alone.
         Path(name).chmod(mode)
         Path(name).replace(path)
     except BaseException:
@@ -177,6 +178,7 @@ def open_stored(file: Path | BinaryIO) -> zipfile.ZipFile:
             _check_stored(archive)
         except _ZIP_FAULTS as error:
             raise ValueError(f"a damaged zip: {error}") from error
+        # All of it is sound: the caller closes it.
         stack.pop_all()
     return archive
 

@@ -114,6 +114,7 @@ def run_step(words: Words, *, results: bool = True) -> None:
     """
     print_command("$", words)
     variables = {**os.environ, STEP: "1"}
+    # So that the step runs this code, not another one that is installed.
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.getenv("PYTHONPATH"))))
     with subprocess.Popen(
         [sys.executable, "-m", "florilege", *map(str, words)],

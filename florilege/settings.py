@@ -107,6 +107,7 @@ def flags_of(
             verb(**arguments)
 
         call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by Typer
+        # Typer takes the flags from the signature and their types from the annotations.
         call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return call  # type: ignore[return-value]  # the same verb with other parameters
 
@@ -280,6 +281,7 @@ def _nearest_settings(
         return [abbreviations[last]]
     names = dict.fromkeys(part for field in fields for part in (field, field.partition(".")[0]))
     candidates = [name for name in names if name.startswith(f"{group}.")] or list(names)
+    # Reversed: of two settings with one last word the first remains.
     full_names = {name.rpartition(".")[2]: name for name in reversed(candidates)}
     return [full_names[short] for short in nearest(last, full_names)]
 

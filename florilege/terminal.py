@@ -39,6 +39,7 @@ _CONTROLS: Final = dict.fromkeys(
     - {ord("\n"), ord("\t")},
     "\N{REPLACEMENT CHARACTER}",
 )
+# What `repr` writes for each: \n, \x1b, \u2028.
 _OF_LINES: Final = {code: repr(chr(code))[1:-1] for code in (*_CONTROLS, *b"\t\n", 0x2028, 0x2029)}
 _UNBOUNDED = 10_000  # columns, so that tables keep their full width
 

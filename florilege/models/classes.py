@@ -192,7 +192,7 @@ class SpeciesNames:
         return self._index_of[text]
 
     def _find(self, text: str) -> int | None:
-        if (ids := self._classes.ids_of([text])).keys():
+        if ids := self._classes.ids_of([text]):
             return self._classes.index_of[ids[text]]
         address = _GBIF_ADDRESS.fullmatch(text.strip())
         if (at := self._by_key.get(address[1] if address else text.strip())) is not None:
@@ -202,6 +202,7 @@ class SpeciesNames:
             return at
         # The authors follow the name: the longest beginning that is a name. One word is a genus,
         # and what a hybrid sign follows is one of the parents.
+        # Five at most: genus, x, epithet, rank and epithet.
         for end in range(min(len(words) - 1, 5), 1, -1):
             at = self._by_name.get(words[:end])
             if at is not None and words[end] != "x":

@@ -93,6 +93,7 @@ def export_onnx(network: Network, preprocess: Preprocess) -> tuple[bytes, dict[s
 
 
 def _export(pictures: _ExportedNetwork, head: str, image_size: int) -> onnx.ModelProto:
+    # Two: torch.export writes a size of one into the graph as a constant.
     example = torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
     with _without_warnings(), torch.no_grad():
         pictures(example)  # a network may cache tensors on its first picture
@@ -122,6 +123,7 @@ def _keep_padding(model: onnx.ModelProto) -> onnx.ModelProto:
         for row, node in enumerate(model.graph.node)
         if node.op_type == "MaxPool" and node.input[0] in padded
     ]
+    # From the end, so that the rows of the others stay.
     for row, pool in reversed(pools):
         name = f"{pool.input[0]}_kept"
         separator = onnx.helper.make_node("Max", [pool.input[0], "smallest"], [name])
@@ -198,6 +200,7 @@ def _hard_pictures(count: int, image_size: int) -> np.ndarray:
     shape = (image_size, image_size, 3)
     random = np.random.default_rng(count)
     batch = random.integers(0, 256, (count, *shape), dtype=np.uint8)
+    # Slices, which are empty where the batch is shorter.
     batch[1:2] = 0
     batch[2:3] = 255
     batch[3:4] = random.integers(0, 2, shape, dtype=np.uint8) * 255

@@ -93,6 +93,7 @@ class CosineHead(nn.Module):
     def __init__(self, features: int, classes: int, *, scale: float = 1.0) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(classes, features))  # (classes, features)
+        # As `nn.Linear` starts its weights.
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         self.register_buffer("scale", torch.tensor(float(scale)))
 

@@ -228,6 +228,8 @@ class _OpenVinoGraph:
         rows = []
         for row in range(len(next(iter(feeds.values())))):
             picture = {name: values[row : row + 1] for name, values in feeds.items()}
+            # Copied below: shared outputs are memory of the request, which the next picture
+            # overwrites.
             outputs = self._local.request.infer(picture, share_inputs=True, share_outputs=True)
             rows.append([outputs[name].copy() for name in names])
         return [np.concatenate(parts) for parts in zip(*rows, strict=True)]

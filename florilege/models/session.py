@@ -223,6 +223,7 @@ class FixedBatch:
         for name, value in self._outputs.items():
             self._binding.bind_ortvalue_output(name, value)
         self._options = runtime.RunOptions()
+        # One captured graph for each size: each has shapes and addresses of its own.
         self._options.add_run_config_entry("gpu_graph_id", str(size))
 
     def run(self, pictures: Sequence[npt.NDArray[np.uint8]]) -> dict[str, Floats]:

@@ -191,6 +191,7 @@ class BundleFolder:
             parent.mkdir(parents=True, exist_ok=True)
             building = Path(tempfile.mkdtemp(dir=parent, prefix=f".{self.path.name}{_STAGED}"))
             try:
+                # `mkdtemp` makes it for its owner alone, and others may serve the bundle.
                 building.chmod(0o755)
                 for name, source in files.items():
                     _write(building / name, source)
@@ -218,6 +219,8 @@ class BundleFolder:
             sync_folder(self.path)
             write_atomic(self.path / MANIFEST, new.to_json())
         except BaseException as error:
+            # An interruption may come after the replacement: then the new bundle is there and
+            # stays.
             if self._whole_manifest() != new:
                 self._remove_leftovers()
                 raise
@@ -244,6 +247,7 @@ class BundleFolder:
         sync_folder(self.path)
 
     def _remove_leftovers(self) -> None:
+        # With the eight digits of `_staged`, and what `write_atomic` has left.
         for pattern in (f"*{_STAGED}????????", f".{MANIFEST}.*"):
             for leftover in self.path.glob(pattern):
                 leftover.unlink(missing_ok=True)

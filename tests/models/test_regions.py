@@ -162,6 +162,7 @@ def test_values_out_of_range_are_refused(row: tuple[str, int, int, float], messa
         ((-43.61, -3.88, 1), "cell1_-44_-4"),
         ((90, 180, 5), "cell5_90_180"),
         ((0.7, 0.2, 0.25), "cell0.25_0.5_0"),
+        ((-0.0, -0.0, 1), "cell1_0_0"),
     ],
 )
 def test_a_place_lies_in_the_cell_south_west_of_it(

@@ -59,6 +59,7 @@ def _groups(backbone: nn.Module) -> tuple[dict[str, int], int]:
         return numbers, 1 + max(numbers.values(), default=0)
     from timm.models import group_parameters
 
+    # One more parameter, which no pattern matches: timm gives it the group of the last layer.
     layers: Any = SimpleNamespace(
         named_parameters=lambda: chain(backbone.named_parameters(), [(_LAST_LAYER, None)])
     )

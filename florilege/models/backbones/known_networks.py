@@ -55,6 +55,7 @@ class _TorchvisionNetwork(Architecture):
 
     def _arguments(self, image_size: int | None) -> dict[str, object]:
         if self.name in _WITH_AUXILIARY_HEADS:  # torchvision's weights expect values from -1 to 1
+            # `init_weights` has to be said, or torchvision warns that its default will change.
             return {"aux_logits": False, "init_weights": True, "transform_input": True}
         if image_size is not None and self.name.startswith("vit_"):
             return {"image_size": image_size}
@@ -175,6 +176,7 @@ def _resnet18_small() -> tuple[nn.Module, int]:
 
     network = resnet18(weights=None)
     network.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+    # As torchvision starts the other convolutions of the network.
     nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
     features = network.fc.in_features
     network.maxpool, network.fc = nn.Identity(), nn.Identity()
@@ -191,6 +193,8 @@ def _densenet40_40() -> tuple[nn.Module, int]:
     """
     from torchvision.models import DenseNet
 
+    # Depth 40: three blocks of six layers with two convolutions, the first one, two transitions and
+    # the classifier. The first has twice the growth, as the paper says of DenseNet-BC (section 3).
     network = DenseNet(40, (6, 6, 6), num_init_features=80)
     network.features.conv0 = nn.Conv2d(3, 80, 3, padding=1, bias=False)
     nn.init.kaiming_normal_(network.features.conv0.weight)

@@ -203,6 +203,7 @@ def load_into(network: nn.Module, state: State, *, origin: str) -> None:
 
 
 def _differences(expected: State, state: State) -> Iterator[str]:
+    # Not `load_state_dict`, which may need metadata that files lack.
     for key, value in expected.items():
         if key in state and state[key].shape != value.shape:
             yield f"{key} is {tuple(state[key].shape)} instead of {tuple(value.shape)}"

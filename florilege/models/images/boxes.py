@@ -59,6 +59,7 @@ def boxes(data: bytes, at: int, end: int) -> Iterator[Box]:
     while at + 8 <= end:
         size, name = struct.unpack_from(">I4s", data, at)
         start = at + 8
+        # ISO/IEC 14496-12, 4.2: 1 is followed by a size of eight bytes, 0 means all that is left.
         if size == 1:
             (size,) = struct.unpack_from(">Q", data, start)
             start += 8
@@ -78,6 +79,7 @@ def read_items(data: bytes, count: PartCounter) -> tuple[dict[int, Item], int]:
     metas = [box for box in count(boxes(data, 0, len(data))) if box.name == b"meta"]
     if len(metas) != 1:
         raise DamagedImage(f"the file has {len(metas)} indexes of its contents")
+    # Boxes follow the four bytes of its version and flags.
     tables = _tables(data, metas[0].start + 4, metas[0].end, count)
     items = defaultdict[int, Item](Item)
     for number, type_at in _types(data, *tables[b"iinf"], count):
@@ -94,6 +96,7 @@ def read_items(data: bytes, count: PartCounter) -> tuple[dict[int, Item], int]:
 
 
 def _primary(data: bytes, at: int, end: int) -> int:
+    # Numbers of items have four bytes from version 1 of this box on, of `iloc` from version 2.
     return _Fields(data, at + 4).take(4 if _version(data, at)[0] else 2) if at < end else 0
 
 
@@ -118,6 +121,7 @@ def _types(data: bytes, at: int, end: int, count: PartCounter) -> Iterator[tuple
         return
     for box in count(boxes(data, at + (8 if _version(data, at)[0] else 6), end)):
         version, fields = _version(data, box.start)[0], _Fields(data, box.start + 4)
+        # Earlier versions have no type.
         if box.name == b"infe" and version >= 2:
             yield fields.take(2 if version == 2 else 4), fields.at + 2
 

@@ -14,9 +14,8 @@ from typing import Final
 import numpy as np
 from PIL import Image, ImageCms
 
-MOST_BYTES: Final = (
-    1 << 20
-)  # of a profile; those of phones have 500, those of scanners up to 600,000
+# Of a profile: those of phones have 500, those of scanners up to 600,000.
+MOST_BYTES: Final = 1 << 20
 COLOUR_MODES: Final = frozenset(("RGB", "RGBA", "P", "PA"))  # of decoded pictures
 _ROUNDING: Final = 2
 """Grey levels that a profile may change and still be one of sRGB: some round their curves."""
@@ -46,6 +45,7 @@ def _transform(profile: bytes) -> ImageCms.ImageCmsTransform | None:
         transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), "RGB", "RGB")
     except (ImageCms.PyCMSError, OSError):  # damaged
         return None
+    # 255 is 17 times 15: both ends are among them.
     levels = np.arange(0, 256, 15, dtype=np.uint8)
     colours = np.stack(np.meshgrid(levels, levels, levels), axis=-1).reshape(1, -1, 3)
     converted = np.asarray(transform.apply(Image.fromarray(colours)))
@@ -82,12 +82,14 @@ def _profile_of_codes(primaries: int, transfer: int) -> bytes:
     """
     if primaries not in _PRIMARIES or transfer not in _LIKE_SRGB:
         return b""
+    # The curve of sRGB as type 3 of ICC.1: (a x + b)^g from d on, and c x below.
     curve = b"para" + struct.pack(">IHH5i", 0, 3, 0, *map(_fixed_point, _SRGB_CURVE))
     columns = [
         b"XYZ " + struct.pack(">I3i", 0, *map(_fixed_point, column))
         for column in _PRIMARIES[primaries]
     ]
     names = [b"rXYZ", b"gXYZ", b"bXYZ", b"rTRC", b"gTRC", b"bTRC"]
+    # The header has 128 bytes, the count four and each entry of the table twelve.
     contents, at, table = [*columns, curve, curve, curve], 132 + 12 * len(names), b""
     for name, content in zip(names, contents, strict=True):
         table += name + struct.pack(">II", at, len(content))

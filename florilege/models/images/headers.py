@@ -51,6 +51,7 @@ def _tables(data: bytes, container: Box, count: PartCounter) -> Mapping[bytes, B
 def _first_picture(data: bytes, tables: Mapping[bytes, Box]) -> Item:
     item = Item(type=b"av01")
     if (header := tables.get(b"tkhd")) and header.end - header.start >= 12:
+        # The last two fields, in both versions of the box.
         width, height = struct.unpack_from(">II", data, header.end - 8)  # 16.16 fixed point
         item.properties.append((b"ispe", struct.pack(">III", 0, width >> 16, height >> 16)))
     sizes, chunks = tables.get(b"stsz"), tables.get(b"stco") or tables.get(b"co64")
@@ -133,6 +134,7 @@ def _first_directory_orientation(tiff: bytes, order: str) -> int:
 
 # JPEG ----------------------------------------------------------------------------------------
 
+# Without DHT, JPG and DAC, which lie between them (ITU-T T.81, table B.1).
 _FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})  # SOF0 to SOF15
 _SEQUENTIAL: Final = (0xC0, 0xC1)
 _NO_LENGTH: Final = frozenset((0x00, 0x01, *range(0xD0, 0xD9), 0xFF))  # markers without a length
@@ -239,6 +241,7 @@ def _read_png(data: bytes) -> Header:
     length, name, width, height, depth, colour = struct.unpack_from(">I4sIIBB", data, 8)
     if name != b"IHDR" or length != 13:
         raise DamagedImage("the png does not start with its header")
+    # The signature and the header chunk.
     parts, places = [data[:33]], dict[bytes, slice]()
     for name, start, end in PartCounter()(_chunks(data, 33)):
         # Pillow truncates 16-bit colours to 8 bits before it compares them with this key.
@@ -292,13 +295,17 @@ def _read_webp(data: bytes) -> Header:
 def _webp_size(data: bytes) -> tuple[int, int]:
     name = data[12:16]
     if name == b"VP8X":
+        # The canvas, less one, in 24 bits (RFC 9649, section 2.7); it holds every frame.
         low_w, high_w, low_h, high_h = struct.unpack_from("<HBHB", data, 24)
         return (high_w << 16 | low_w) + 1, (high_h << 16 | low_h) + 1
     if name == b"VP8L":
+        # 14 bits each, less one, after the signature of lossless pictures.
         (bits,) = struct.unpack_from("<I", data, 21)
         return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
     if name == b"VP8 ":
         width, height = struct.unpack_from("<HH", data, 26)
+        # The two bits above ask for scaling, which decoders leave to others (RFC 6386, section
+        # 9.1).
         return width & 0x3FFF, height & 0x3FFF
     raise DamagedImage("the webp does not start with a picture")
 
@@ -309,6 +316,7 @@ def _riff_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
     while at + 8 <= len(data):
         name, length = struct.unpack_from("<4sI", data, at)
         yield name, at + 8, min(at + 8 + length, len(data))
+        # A chunk of odd length is followed by a byte of padding.
         at += 8 + length + length % 2
 
 

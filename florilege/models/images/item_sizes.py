@@ -81,6 +81,7 @@ def _units(stream: Stream) -> Iterator[tuple[int, int, int]]:
     at = 0
     while at < len(stream):
         header = stream[at]
+        # With an extension; the next bit says whether a size follows.
         at += 2 if header & 4 else 1
         size, shift = len(stream) - at, 0
         if header & 2:
@@ -90,6 +91,7 @@ def _units(stream: Stream) -> Iterator[tuple[int, int, int]]:
                 at += 1
                 size |= (byte & 127) << shift
                 shift += 7
+                # `leb128()` has at most eight bytes (4.10.5).
                 if byte < 128 or shift > 56:
                     break
         yield header >> 3 & 15, at, min(at + size, len(stream))

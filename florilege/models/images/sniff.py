@@ -85,6 +85,7 @@ def _sniff_container(data: bytes) -> Kind | None:
     """HEIC or AVIF, from the first known brand of the ``ftyp`` box; the major brand is first."""
     if data[4:8] != b"ftyp":
         return None
+    # Bounded: a box may say that it has gigabytes of brands.
     end = min(int.from_bytes(data[:4], "big"), 1024, len(data))
     brands = [data[8:12], *(data[at : at + 4] for at in range(16, end - 3, 4))]
     return next((_BRANDS[brand] for brand in brands if brand in _BRANDS), None)

@@ -169,6 +169,7 @@ def _load_weights(network: Network, source: Weights, classes: int) -> None:
     before = {key: value.clone() for key, value in network.head.state_dict().items()}
     warm_start(network, replace(source, classes=None))
     after = network.head.state_dict()
+    # They were drawn at random: what is as before was not loaded.
     if any(torch.equal(before[key], after[key]) for key in before):
         raise BundleError(
             f"the last layer of {source.origin} is of another kind, or does not have {classes:,} "

@@ -203,6 +203,7 @@ def original_outputs(
 ) -> dict[str, npt.NDArray[Any]]:
     """The outputs of the original, in batches of its size, with input prepared in plain NumPy."""
     starts = range(0, len(pictures), graph.batch)
+    # The last batch is filled up from the beginning, and what is too much cut below.
     rows = (np.arange(start, start + graph.batch) % len(pictures) for start in starts)
     outputs = graph.run_all(input_format.prepare(pictures[row]) for row in rows)
     return {name: values[: len(pictures)] for name, values in outputs.items()}
@@ -266,6 +267,7 @@ def _apply_link(logits: Numbers, link: str | None) -> Numbers:
     if link is None:
         return logits
     if link == "sigmoid":
+        # An infinite power gives 0, which is right.
         with np.errstate(over="ignore"):
             probabilities: Numbers = 1 / (1 + np.exp(-logits))
         return probabilities

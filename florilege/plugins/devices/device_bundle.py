@@ -109,6 +109,7 @@ def _halve_weights(model: bytes) -> bytes:
         graph.initializer.append(numpy_helper.from_array(scales, f"{name}/scales"))
         cast = helper.make_node("Cast", [f"{name}/int16"], [f"{name}/wide"], to=TensorProto.FLOAT)
         nodes += [cast, helper.make_node("Mul", [f"{name}/wide", f"{name}/scales"], [name])]
+    # In front of all others: ONNX wants a tensor computed before it is read.
     for place, node in enumerate(nodes):
         graph.node.insert(place, node)
     return bytes(proto.SerializeToString(deterministic=True))

@@ -67,6 +67,7 @@ def write_camtrap(lines: Iterable[Line], file: BinaryIO, deployments: Deployment
     taxa: dict[str, Row] = {}
     with (
         ZipFile(file, "w", ZIP_DEFLATED) as archive,
+        # A zip takes one entry at a time, and the rows of a photo go to two.
         TemporaryFile("w+", encoding="utf-8", newline="") as observations,
     ):
         _write_table(archive, "deployments.csv", tuple(COLUMNS), deployments.rows.values())
@@ -74,6 +75,7 @@ def write_camtrap(lines: Iterable[Line], file: BinaryIO, deployments: Deployment
         rows.writeheader()
         _write_table(archive, "media.csv", _MEDIA, _media(lines, deployments, rows, taxa))
         observations.seek(0)
+        # Its size is not known when it begins, and 4 GB are no limit.
         with archive.open(_entry("observations.csv"), "w", force_zip64=True) as entry:
             for text in observations:
                 entry.write(text.encode())

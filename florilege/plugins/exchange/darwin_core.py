@@ -52,6 +52,7 @@ def open_records(path: Path, terms: Collection[str]) -> Iterator[ArchiveRecords]
 
     Raises `DataError`, also while rows are read.
     """
+    # A limit of the whole process: the earlier one is put back.
     longest_cell = csv.field_size_limit(_LONGEST_LINE)
     try:
         with ExitStack() as stack:
@@ -224,6 +225,7 @@ def _described_records(
 def _described_tables(package: PackedFiles, descriptor: str) -> list[_Table]:
     """The core and the extensions."""
     content = package.open(descriptor).read(_LONGEST_DESCRIPTOR + 1)
+    # Entities, of which a few lines may stand for gigabytes, are declared in a DOCTYPE.
     if len(content) > _LONGEST_DESCRIPTOR or b"<!DOCTYPE" in content:
         raise ValueError("meta.xml is too long, or has a DOCTYPE, which the standard does not")
     root = ElementTree.fromstring(content)
@@ -266,6 +268,7 @@ def _table_of(element: ElementTree.Element, descriptor: str, package: PackedFile
         key=_key_of(element),
         delimiter=_text(element, "fieldsTerminatedBy", ",", 1),
         quote=_text(element, "fieldsEnclosedBy", '"', 0, 1),
+        # Of \r\n the second, as `_line` takes the first away.
         line_end=_text(element, "linesTerminatedBy", "\n", 1).removeprefix("\r") or "\r",
         encoding=_encoding(element.get("encoding") or "UTF-8"),
         header_lines=_count(element, "ignoreHeaderLines"),

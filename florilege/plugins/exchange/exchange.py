@@ -239,6 +239,7 @@ def _degrees(
     sign = {letters[0]: 1, letters[1]: -1}.get(hemisphere)
     if sign is None or total > most or max(minutes, seconds) > 60:
         return None
+    # A tenth of a metre.
     return round(sign * total, 6)
 
 

@@ -317,6 +317,7 @@ def _labels(file: _Pickle, field: str, classes: int) -> list[int]:
     return labels
 
 
+# Train and test, of 154 and 31 MB.
 @lru_cache(maxsize=2)
 def _pixels(path: Path) -> NDArray[np.uint8]:
     pixels, values = _load(path)["data"], 3 * _SIDE * _SIDE
@@ -332,6 +333,7 @@ def _pixels(path: Path) -> NDArray[np.uint8]:
 def _load(path: Path) -> _Pickle:
     try:
         with path.open("rb") as file:
+            # Python 2 wrote it, so its keys and names are bytes.
             content = _PlainUnpickler(file, encoding="bytes").load()
     except Exception as error:  # a damaged pickle raises almost any exception
         raise DataError(f"{path} is damaged or not a CIFAR-100 file: {error}") from error
@@ -349,6 +351,8 @@ def _latin1(text: str, encoding: str) -> bytes:
 
 
 _ARRAY = np.empty(0, dtype=np.uint8)
+# The last two are functions that NumPy does not export: what an array of it names when it is
+# pickled.
 _ALLOWED: Mapping[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
@@ -362,6 +366,7 @@ class _PlainUnpickler(pickle.Unpickler):
     """Unpickles arrays, numbers, text, lists and dictionaries; refuses anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
+        # Before NumPy 2 these modules were in numpy.core.
         allowed = _ALLOWED.get((module.replace("numpy.core.", "numpy._core."), name))
         if allowed is None:
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a data file")

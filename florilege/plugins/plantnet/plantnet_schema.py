@@ -121,6 +121,7 @@ class PlantNetAnswer(_PlantNetModel):
     query: PlantNetQuery
     predicted_organs: list[str] = Field(default=[], description="Always empty.")
     language: str
+    # Spelled as in that API.
     prefered_referential: str = Field(description="The list that was used, or all.")
     best_match: str
     results: list[PlantNetResult]

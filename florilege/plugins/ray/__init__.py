@@ -81,6 +81,8 @@ def spread(
         attempts = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Attempts).remote()
         mapped = dataset.map_batches(
             _Worker,
+            # Put into Ray's store, so that the bundle goes once to each machine and not to each
+            # worker.
             fn_constructor_args=(ray.put(open_work), attempts, threads, str(Path.cwd())),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=number),
@@ -145,6 +147,7 @@ class _Worker(Generic[Item, Result]):
             results = list(in_order(self.work, items, threads=self.threads))
         except Exception as error:  # the command raises it
             results = error
+        # As bytes: Ray Data would make a column of an array or a table of anything else.
         return {"results": [pickle.dumps(results)]}
 
 
