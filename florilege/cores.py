@@ -67,7 +67,8 @@ def wait_without_spinning() -> None:
     """
     if not any(name in os.environ for name in _WAITING):
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-        os.environ["GOMP_SPINCOUNT"] = SPINS  # GNU's, which torch brings on Linux, reads it first
+        # GNU's OpenMP, which torch brings on Linux, reads this one first.
+        os.environ["GOMP_SPINCOUNT"] = SPINS
 
 
 def in_order(

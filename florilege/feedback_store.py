@@ -148,7 +148,8 @@ def open_feedback(folder: Path) -> Iterator["_FeedbackReader"]:
     if not path.is_file() or path.is_symlink():
         raise DataError(f"{folder} holds no {FILE}; name the folder of serve --feedback-store")
     try:
-        address = f"{path.absolute().as_uri()}?mode=rw"  # rw lets SQLite roll back after a crash
+        # Writable, so that SQLite can roll back what a crashed server left half done.
+        address = f"{path.absolute().as_uri()}?mode=rw"
         with closing(sqlite3.connect(address, uri=True)) as db:
             db.row_factory = sqlite3.Row
             db.execute("PRAGMA query_only = ON")

@@ -161,7 +161,8 @@ def _locked(path: Path) -> TextIO:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle.fileno()), path.stat()):
                 return handle
-        handle.close()  # another process has removed this file meanwhile: open the current one
+        # Another process has removed this file meanwhile: the lock on it locks nothing.
+        handle.close()
 
 
 def open_stored(file: Path | BinaryIO) -> zipfile.ZipFile:

@@ -193,7 +193,8 @@ def _plugins() -> pluggy.PluginManager:
         manager.register(importlib.import_module(f"{GROUP}.plugins.{name}"))
     for entry in entry_points(group=GROUP):
         try:
-            manager.register(entry.load())  # by its module: two packages may name theirs alike
+            # By its module, not by its name: two packages may name theirs alike.
+            manager.register(entry.load())
             manager.check_pending()
         except Exception as error:
             package = "a package" if entry.dist is None else entry.dist.name

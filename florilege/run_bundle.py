@@ -130,6 +130,8 @@ def run_step(words: Words, *, results: bool = True) -> None:
         except KeyboardInterrupt:
             _await_end(process)
             raise
+    # Its own code after Ctrl-C, or that of a process which the signal ended before it was ready for
+    # it.
     if process.returncode in (130, -signal.SIGINT):
         raise KeyboardInterrupt
     if process.returncode:

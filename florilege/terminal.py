@@ -70,7 +70,8 @@ def open_streams() -> None:
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
-            number = os.open(os.devnull, os.O_RDWR)  # the lowest that is free: that of the stream
+            # The lowest number that is free, which is that of the stream.
+            number = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(number, True)
             setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
 
@@ -286,7 +287,8 @@ def progress(total: int | None, description: str) -> Iterator[Advance]:
     console = Console(stderr=True)
     visible = console.is_terminal and sys.stderr.isatty()  # FORCE_COLOR alone is not a terminal
     if not (visible and total != 0 and is_first()):
-        yield _no_bar  # a disabled bar of rich before 14.3 ends with an empty line
+        # Not a disabled bar, which in rich before 14.3 ends with an empty line.
+        yield _no_bar
         return
     times = TimeElapsedColumn(), "left", TimeRemainingColumn()
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), *times)

@@ -56,7 +56,8 @@ def _findings(loss: nn.Module) -> Iterator[str]:
     if not torch.isfinite(call([30 * head for head in logits], labels)):
         yield "it is not finite for large logits: use log_softmax, logsumexp or softplus"
     yield from _findings_of_values(loss, value, logits, labels)
-    yield from _finding_of_gradient(value, logits)  # last: a backward pass may change its state
+    # Last, as a backward pass may change its state.
+    yield from _finding_of_gradient(value, logits)
 
 
 def _findings_of_values(

@@ -96,7 +96,9 @@ def _export(pictures: _ExportedNetwork, head: str, image_size: int) -> onnx.Mode
     # Two: torch.export writes a size of one into the graph as a constant.
     example = torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
     with _without_warnings(), torch.no_grad():
-        pictures(example)  # a network may cache tensors on its first picture
+        # Some networks cache tensors on their first picture, which must not become a part of the
+        # graph.
+        pictures(example)
         program = torch.onnx.export(
             pictures,
             (example,),

@@ -121,7 +121,8 @@ class OutputStore:
                 for photo, checksum in zip(photos, checksums, strict=True)
             ]
             _write_at(self._records, _RECORD_BYTES * first, b"".join(records))
-            self._register(photos, checksums)  # before another thread adds its own
+            # Before the lock is given back and another thread adds its own.
+            self._register(photos, checksums)
 
     def _read_records(self) -> None:
         """Take up the records that were added since; half written rows are ignored."""

@@ -204,7 +204,8 @@ def open_in_openvino(content: bytes, side: int, *, bf16: bool) -> "_OpenVinoGrap
     }
     provider = f"OpenVINO {'bf16' if bf16 else 'float32'}"
     graph = _OpenVinoGraph(core.compile_model(model, "CPU", settings), provider)
-    with _FIRST_RUN:  # two threads that both create the first tensor deadlock
+    # Run once alone: two threads that both create the first tensor deadlock in OpenVINO.
+    with _FIRST_RUN:
         graph.run([], {graph.get_inputs()[0].name: np.zeros((1, side, side, 3), np.uint8)})
     return graph
 
@@ -214,7 +215,8 @@ class _OpenVinoGraph:
 
     def __init__(self, compiled: Any, provider: str) -> None:
         self._compiled, self._provider = compiled, provider
-        self._local = threading.local()  # an OpenVINO request serves one thread at a time
+        # Of each thread one request, which serves one thread at a time.
+        self._local = threading.local()
 
     def run(
         self, names: Sequence[str], feeds: "Mapping[str, npt.NDArray[Any]]"
@@ -319,6 +321,7 @@ def weight_files(content: bytes) -> Iterator[str]:
     Raises:
         BundleError: The bytes are not an ONNX graph.
     """
+    # A list, no recursion: a stranger's graph may nest deeper than Python can.
     pending, messages = [("ModelProto", 0, len(content))], set[str]()
     while pending:
         message, start, end = pending.pop()

@@ -48,7 +48,9 @@ class Outputs(NamedTuple):
     def joined(cls, batches: Collection["Outputs"]) -> "Outputs":
         """The outputs of at least one batch, as those of a single one."""
         first = next(iter(batches))
-        if len(batches) == 1:  # NumPy would let other threads run meanwhile, which may take long
+        # Not even joined: NumPy gives the interpreter's lock away meanwhile, and to get it back
+        # takes long.
+        if len(batches) == 1:
             return first
         names = first.logits
         logits = {name: np.concatenate([batch.logits[name] for batch in batches]) for name in names}

@@ -161,7 +161,8 @@ class BundleFolder:
 
     def read_file(self, name: str, digest: str) -> bytes:
         """Content of the file with this SHA-256; errors as in :meth:`find_file`."""
-        for _attempt in range(3):  # a staged file may be renamed between finding and reading
+        # A staged file may get its own name between being found and being read.
+        for _attempt in range(3):
             with suppress(FileNotFoundError):
                 content = self.find_file(name, digest).read_bytes()
                 if sha256_of(content) == digest:

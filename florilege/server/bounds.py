@@ -75,7 +75,9 @@ class BoundedThread:
         try:
             return await future
         finally:
-            del future  # it may hold an exception, whose traceback holds this frame
+            # It may hold an exception, whose traceback holds this frame: a cycle that lives until
+            # collected.
+            del future
 
     def close(self) -> None:
         """Wait for the running call and drop the others."""

@@ -145,7 +145,8 @@ def _predict_command(
 
     check_outputs(batch)
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # file names may contain any bytes
+        # Names of files may hold any bytes, on standard input too.
+        sys.stdin.reconfigure(errors="surrogateescape")
     observations, skipped = find_photos(paths, sys.stdin or (), batch.group_by)
     if skipped:
         say(

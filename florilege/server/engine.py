@@ -126,6 +126,7 @@ class Engine:
         """Switch to another bundle and new listeners; requests in progress keep the old one."""
         old, self.pipeline = self.pipeline, pipeline
         task = asyncio.create_task(_retire(old, set(self._running)))
+        # Held here: asyncio refers to tasks weakly, and may lose one that nobody else holds.
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
         self.publisher.replace_listeners(
@@ -181,9 +182,8 @@ class Engine:
 
         The future raises `_ClientLeft` if the job is abandoned while it waits.
         """
+        # Alone, more photos than the limit are answered too, or they never could be.
         size = len(job.photos)
-        # `alone`: more photos than the limit are answered when no other waits, or they never could
-        # be.
         if not self.photos.add_within(size, self.queue_limit, alone=True):
             raise Problem(
                 Code.OVERLOADED,

@@ -178,7 +178,8 @@ class Feedback:
         try:
             try:
                 return self._take(body, key or "", idempotency_key, pipeline)
-            except sqlite3.IntegrityError:  # another worker has stored the same meanwhile
+            # Another worker has stored the same meanwhile: this time it is found.
+            except sqlite3.IntegrityError:
                 return self._take(body, key or "", idempotency_key, pipeline)
         except sqlite3.Error as error:
             self._counted.labels("failed").inc()
@@ -299,7 +300,8 @@ class Feedback:
                 with pipeline.budget.hold(size):
                     photo = plain_jpeg(header, side=MAX_SIDE, quality=QUALITY, max_pixels=most)
                 photos.append(photo)
-        except ImageError:  # the answer decoded it, but perhaps at a fraction of its size
+        # The answer decoded them, but perhaps at a smaller size than is kept.
+        except ImageError:
             return [], "unreadable"
         return photos, "kept"
 

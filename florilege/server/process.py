@@ -227,7 +227,8 @@ def request_long_turns(milliseconds: int) -> None:
     number = _SCHED_SETATTR.get(platform.machine())
     if sys.platform != "linux" or number is None:
         return
-    nice = os.getpriority(os.PRIO_PROCESS, 0)  # of this thread; the call would set it to 0
+    # The call sets the priority too, of this thread: to what it is already.
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
     # `struct sched_attr`, whose first version has 48 bytes (sched_setattr(2)): size, policy, flags,
     # nice, priority, runtime, deadline, period. Runtime is the turn, from Linux 6.12 on.
     attributes = struct.pack("=IIQiIQQQ", 48, 0, _KEEP_POLICY, nice, 0, milliseconds * 10**6, 0, 0)

@@ -193,7 +193,8 @@ class _CommonState:
             (self._photos, b"".join(watch.recent)),
             (self._monitor, watch.monitor.to_json().encode()),
         ):
-            unfinished = path.with_suffix(".new")  # a worker that is killed leaves the old one
+            # A worker that is killed meanwhile leaves the old file.
+            unfinished = path.with_suffix(".new")
             unfinished.write_bytes(content)
             unfinished.replace(path)
 
@@ -210,7 +211,8 @@ def _open_monitor(expected: Expected, state: Path | None) -> Monitor:
         pass
     except (BundleError, OSError) as error:
         log.warning("watching for drift from the start: %s", error)
-        return Monitor(expected)  # the other one may be half restored
+        # A new one: what was read of a damaged state may have changed the other.
+        return Monitor(expected)
     return monitor
 
 

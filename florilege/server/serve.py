@@ -56,6 +56,7 @@ class GracefulServer(uvicorn.Server):
             lifespan="on",
             server_header=False,
             timeout_keep_alive=30,
+            # uvicorn takes whole seconds.
             timeout_graceful_shutdown=math.ceil(self.engine.settings.drain_s),
         )
         super().__init__(config)
@@ -153,7 +154,8 @@ class Reloader:
             if not self._requested.is_set() and not self._watched.have_changed():
                 continue
             self._requested.clear()
-            self._watched.remember()  # before they are read: a later change is one more
+            # Before they are read: what changes meanwhile is a change of its own.
+            self._watched.remember()
             self._read_keys()
             await self._open_bundle()
 
@@ -263,7 +265,9 @@ class _WatchedFiles:
             with suppress(DataError, OSError):  # it is missing, or an empty folder
                 lists = [path for _, path in list_files(word)]
                 files += lists
-                if "=" not in word and Path(word).is_dir():  # so a list that goes is a change
+                # The names in the folder too: a list that goes is a change, a file that is missing
+                # is none.
+                if "=" not in word and Path(word).is_dir():
                     folders[Path(word)] = tuple(path.name for path in lists)
         return folders | {path: _fingerprint(path) for path in files}
 

@@ -244,7 +244,8 @@ class _Supervisor(Multiprocess):
     def _welcome(self, worker: _Worker) -> None:
         worker.failures = 0
         log.info("worker %d answers again", worker.group.number + 1)
-        self._agreed_at = float("-inf")  # it may have another bundle than the others: look at once
+        # It may have another bundle than the others: to be compared at once.
+        self._agreed_at = float("-inf")
 
     def _agree(self) -> None:
         """Let all load again if they have long had different bundles.

@@ -52,7 +52,8 @@ class _WorkerServer(GracefulServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._group.set("ready", 0)
         asyncio.get_running_loop().remove_reader(self._channel)
-        self._receive()  # those that are here already get their answer, or a refusal
+        # Connections that are here already get their answer, or a refusal.
+        self._receive()
         self._channel.close()
         if self._opening:
             await asyncio.wait(self._opening)
@@ -69,7 +70,9 @@ class _WorkerServer(GracefulServer):
                 if not message:
                     self._end()
                     return
-                self._taken += 1  # also one that is lost, where too many files are open
+                # Also one that is lost because too many files are open: the supervisor has counted
+                # it.
+                self._taken += 1
                 for handle in handles:
                     self._open(socket.socket(fileno=handle))
         self._count_connections()
@@ -111,7 +114,8 @@ def run_worker(settings: Settings, group: WorkerGroup, channel: socket.socket) -
             f"somebody has deleted {group.folder}, which the workers share: restart the server, "
             "and set TMPDIR to a folder that nobody cleans up"
         )
-    os.setpgrp()  # Ctrl-C is for the supervisor, which tells all workers in order
+    # A group of its own: Ctrl-C goes to the supervisor alone, which tells all workers in order.
+    os.setpgrp()
     ignore_hangups()
     log_to_stderr(settings, worker=group.number + 1)
     tune_malloc()

@@ -164,7 +164,8 @@ def _open(data: bytes | Header | Image.Image, least: int, max_pixels: int) -> _P
         raise
     except (MemoryError, Image.DecompressionBombError) as error:  # the latter only for huge WebP
         raise OversizedImage("not enough memory to decode this picture") from error
-    except Exception as error:  # decoders raise almost anything on damaged input
+    # Decoders raise almost anything on damaged input, SyntaxError too.
+    except Exception as error:
         raise DamagedImage(f"the {header.kind} picture is damaged or cut short") from error
 
 
@@ -198,7 +199,8 @@ def _ended(pixels: bytes) -> tuple[bytes, bytes]:
     of noise with the second, which begins with what is left of a part between restart markers and
     continues with the next one.
     """
-    pixels = pixels.rstrip(b"\xff")  # half a marker would end the row before the noise does
+    # Half a marker at the end would end the row before the noise does.
+    pixels = pixels.rstrip(b"\xff")
     scan = pixels.rfind(b"\xff\xda")
     places = [pixels.rfind(marker, scan) for marker in _RESTARTS]
     last = -1 if max(places) < 0 else places.index(max(places))
@@ -211,7 +213,9 @@ def _loaded(
 ) -> tuple[ImageFile.ImageFile, _Draft]:
     """A decoded picture, and the draft of a JPEG that was shrunk."""
     image = _PLUGINS[header.kind](io.BytesIO(pixels))
-    _check_pixels(*image.size, max_pixels)  # the decoder may read the header differently
+    # Checked a second time, and again once it is loaded: the decoder may read another size than we
+    # did.
+    _check_pixels(*image.size, max_pixels)
     drafted = image.draft(None, (least, least)) if header.kind == "jpeg" else None
     image.load()
     _check_pixels(*image.size, max_pixels)

@@ -155,7 +155,8 @@ def _contents(
             for at, length in places
         ]
         copied += sum(map(len, pieces)) if len(pieces) > 1 else 0
-        if copied > len(data):  # copies of copies could fill the memory
+        # The same bytes may be named any number of times: copies of copies could fill the memory.
+        if copied > len(data):
             raise DamagedImage("the items of the file overlap")
         yield number, pieces[0] if len(pieces) == 1 else b"".join(pieces)
 

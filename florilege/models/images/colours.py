@@ -62,6 +62,7 @@ def profile_of_png(chunk: bytes, codes: bytes) -> bytes:
         return _profile_of_codes(*codes[:2])
     packed = chunk.partition(b"\0")[2]  # after its name
     try:
+        # No more is unpacked, whatever a chunk of some bytes would give.
         profile = zlib.decompressobj().decompress(packed[1:], MOST_BYTES + 1)
     except zlib.error:
         return b""

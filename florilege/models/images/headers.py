@@ -137,6 +137,7 @@ def _first_directory_orientation(tiff: bytes, order: str) -> int:
 # Without DHT, JPG and DAC, which lie between them (ITU-T T.81, table B.1).
 _FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})  # SOF0 to SOF15
 _SEQUENTIAL: Final = (0xC0, 0xC1)
+# TEM, RSTm and SOI (ITU-T T.81, table B.1), a byte of data that follows FF, and FF as a fill byte.
 _NO_LENGTH: Final = frozenset((0x00, 0x01, *range(0xD0, 0xD9), 0xFF))  # markers without a length
 _START_OF_SCAN: Final = 0xDA
 _END: Final = 0xD9
@@ -159,12 +160,14 @@ def _read_jpeg(data: bytes) -> Header:
     profile = _marked(data, segments, _ICC, b"ICC_PROFILE\0")
     parts = [data[start:end] for marker, start, end in segments if marker not in _DROPPED]
     pixels = b"".join((b"\xff\xd8", *parts, memoryview(data)[scan:]))
-    endless = data.rfind(_END_MARKER, scan) < 0  # phones may append something else
+    # Anywhere after the first scan: phones append films and depth maps behind the end.
+    endless = data.rfind(_END_MARKER, scan) < 0
     return Header(
         kind="jpeg",
         width=width,
         height=height,
-        orientation=orientation(exif[-1]) if exif else 1,
+        # The first: a block of more than 64 KB goes on in further segments, which do not say it.
+        orientation=orientation(exif[0]) if exif else 1,
         pixels=pixels,
         # Of one that is in several scans, the decoder keeps the coefficients of the whole picture:
         # six bytes a pixel. Without an end it is decoded twice.
@@ -219,6 +222,7 @@ def _segments(data: bytes) -> Iterator[_Segment]:
             raise DamagedImage("the jpeg ends before its first scan")
         marker = data[at + 1]
         if marker in _NO_LENGTH:
+            # Any number of FF may stand before a marker (ITU-T T.81, B.1.1.2).
             at += 1 if marker == 0xFF else 2
             continue
         if marker == _START_OF_SCAN:

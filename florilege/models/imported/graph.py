@@ -132,6 +132,7 @@ class Graph:
             if node
             else []
         )
+        # By default 1 before opset 13 and -1 from then on.
         over_classes = not axes or axes[0] in (1, -1)
         if node is None or not over_classes or node.op_type not in ("Softmax", "Sigmoid"):
             return output, None
@@ -191,7 +192,9 @@ class Graph:
                 f"{_OLDEST_OPSET}: export it again, or convert it with onnx.version_converter"
             )
         model.ir_version = max(model.ir_version, _OLDEST_IR)
-        del model.metadata_props[:]  # notes of the exporter, perhaps options of ONNX Runtime
+        # Notes of the exporter, among which may be options that ONNX Runtime would follow
+        # (`ort_config`).
+        del model.metadata_props[:]
         _drop_constant_inputs(path, model.graph)
         return cls(model, hashes)
 

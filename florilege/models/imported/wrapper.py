@@ -55,7 +55,8 @@ def _wrap_graph(
     _replace(inner.input, [image])
     _replace(inner.node, _needed(nodes, [value.name for value in outputs]))
     _replace(inner.output, outputs)
-    _replace(inner.value_info, [])  # outdated shapes; ONNX Runtime infers the new ones
+    # These shapes hold no longer; ONNX Runtime infers those of the new graph.
+    _replace(inner.value_info, [])
     tensors = set(tensors_read(inner.node))
     _replace(inner.initializer, [tensor for tensor in inner.initializer if tensor.name in tensors])
     return model
@@ -116,6 +117,7 @@ def _free_batch(graph: onnx.GraphProto, batch: int) -> None:
         if sides.size > 1 and sides[0] in (0, batch):
             shape = np.array([0, *sides[1:]], np.int64)
             tensor.CopyFrom(numpy_helper.from_array(shape, tensor.name))
+            # With `allowzero` the 0 would mean no rows.
             _replace(
                 node.attribute,
                 [attribute for attribute in node.attribute if attribute.name != "allowzero"],
@@ -242,7 +244,8 @@ def _wrap_and_compare(
     outputs = Graph(model, files={}).run_all([*singles, pictures[:BATCH]] if batch else singles)
     logits = outputs[LOGITS].astype(np.float64)
     ours = _apply_link(logits, choice.link)
-    if choice.log:  # in few bits, probabilities do not sum exactly to one
+    # In few bits probabilities do not sum exactly to one, and only their shares are compared.
+    if choice.log:
         original = original / original.sum(axis=1, keepdims=True)
     relative = _FEW_BITS_TOLERANCE if graph.few_bits else TOLERANCE
     comparison = OutputComparison.of(original, ours[:count], relative=relative)

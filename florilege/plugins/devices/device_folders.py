@@ -212,6 +212,7 @@ def _web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, by
     hosting = contents["HOSTING.md"].decode()
     contents["HOSTING.md"] = hosting.format(version=VERSION).encode()
     large = [each["path"] for name in LARGE if (each := pack[name]) is not None]
+    # By their beginnings: the compressed runtime too, which is named after the other.
     small = {p: body for p, body in _fetched(contents).items() if not p.startswith(tuple(large))}
     contents[SERVICE_WORKER] = service_worker(small, large)
     return contents

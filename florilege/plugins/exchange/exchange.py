@@ -234,7 +234,8 @@ def _degrees(
     degrees, minutes, seconds = (abs(number or 0.0) for number in [*numbers, None, None][:3])
     total = degrees + minutes / 60 + seconds / 3600
     hemisphere = _texts(position.get(reference, ""))[1].strip()[:1].upper()
-    if not hemisphere and numbers[0] < 0:  # some programs write the sign instead
+    # Some programs write the sign in place of the hemisphere.
+    if not hemisphere and numbers[0] < 0:
         hemisphere = letters[1]
     sign = {letters[0]: 1, letters[1]: -1}.get(hemisphere)
     if sign is None or total > most or max(minutes, seconds) > 60:

@@ -47,7 +47,9 @@ def local_bundle(address: str) -> Path | None:
     hub = _hub()
     with _readable_errors(hub, repository):
         manifest = Path(hub.hf_hub_download(repository, MANIFEST, revision=revision))
-        folder = manifest.parent  # named after the commit: both downloads are of the same one
+        # Named after the commit, so that both downloads are of the same one, whatever is pushed
+        # meanwhile.
+        folder = manifest.parent
         files = list(BundleFolder(folder).read_manifest().files)
         if not all((folder / file).exists() for file in files):
             say(f"downloading {repository} from the Hugging Face Hub; it is cached for later")

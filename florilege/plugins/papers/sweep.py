@@ -69,7 +69,8 @@ def _train_runs(record: Record, configs: Sequence[TrainConfig], folder: Path) ->
     if len(jobs) < count:
         say(f"{count - len(jobs)} of {count} runs are finished already")
     on = _devices(configs[0].device)
-    alone = 1 if configs[0].freeze and len(on) > 1 else 0  # the first computes features for all
+    # The first run alone: it computes the features of the frozen network, which all others read.
+    alone = 1 if configs[0].freeze and len(on) > 1 else 0
     for part, devices in ((jobs[:alone], on[:1]), (jobs[alone:], on)):
         for run, outcome in _outcomes(part, devices):
             _note(run, outcome)
@@ -111,7 +112,8 @@ def _outcomes(
     count = max(1, min(len(devices), len(jobs)))
     with ProcessPoolExecutor(count, context, _take_device, (free, count)) as pool:
         while waiting or running:
-            while waiting and len(running) < len(devices):  # queued jobs would outlive a Ctrl-C
+            # No more than there are devices: what waits in the pool would still run after Ctrl-C.
+            while waiting and len(running) < len(devices):
                 job = waiting.popleft()
                 running[pool.submit(_outcome, job)] = job.run
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -173,7 +175,8 @@ def sweep(
     # One of each setting: seeds change no parameter.
     for config in configs[:: len(seeds)]:
         Objective.of(config, dataset)  # refuses wrong parameters of a loss now
-    import_runtime()  # which measures the runs in the end
+    # It measures the runs in the end: better missed now than after hours.
+    import_runtime()
     fresh = Record.of(first, points, seeds, len(dataset.split("train")))
     with new_folder_lock(folder, f"cannot use {folder} for a sweep"):
         if not (resume or all(entry.name.startswith(".") for entry in folder.iterdir())):

@@ -43,7 +43,8 @@ def demand_ray() -> ModuleType:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # errors are still raised
-    if "RAY_ADDRESS" not in os.environ:  # otherwise Ray listens on every network interface
+    # Without a cluster of one's own Ray would listen on every network interface.
+    if "RAY_ADDRESS" not in os.environ:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
         import ray

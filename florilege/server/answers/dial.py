@@ -49,9 +49,7 @@ def dial(
     sizes = _sizes(point, points, scores)
     # Values ascend and sets are nested: equal sizes stand side by side, as `groupby` needs them.
     for size, group in groupby(zip(sizes, points, strict=True), lambda pair: pair[0]):
-        nearest = min(
-            (point for _, point in group), key=lambda e: abs(e.row.value - point.row.value)
-        )
+        nearest = min(group, key=lambda pair: abs(pair[1].row.value - point.row.value))[1]
         if size <= LARGEST_SET or nearest.row.value == point.row.value:
             nearest = nearest.rejecting() if point.evidence.rejecting else nearest
             stops.append(_stop(nearest, size, calibrated=calibrated))

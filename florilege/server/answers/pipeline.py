@@ -280,7 +280,9 @@ class _BatchingSession:
         try:
             row = waiting.row.result()
         finally:
-            del waiting  # it may hold an exception, whose traceback holds this frame
+            # It may hold an exception, whose traceback holds this frame: a cycle that keeps the
+            # picture.
+            del waiting
         return self.session.check_outputs(row, 1, features=features), perf_counter() - started
 
     def close(self) -> None:
@@ -304,7 +306,8 @@ class _BatchingSession:
                 row = {name: rows[number : number + 1] for name, rows in outputs.items()}
                 waiting.row.set_result(row)
         finally:
-            group.clear()  # the traceback of an error holds this frame
+            # The traceback of an error holds this frame, and with it the pictures.
+            group.clear()
 
 
 def _fail(group: list[_DecodedPhoto], error: Exception) -> None:

@@ -67,6 +67,7 @@ def _place(query: IdentifyQuery, occurrences: Occurrences) -> Place:
     corner = _corner(query, occurrences)
     if query.date is not None and query.month is not None:
         raise _invalid("give month or date, not both")
+    # Of a date the query has kept the month alone.
     month = query.month or int(query.date or ALL_MONTHS)
     return Place(cell_name(*corner) if corner else query.region or "", month)
 

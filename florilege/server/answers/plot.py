@@ -72,7 +72,8 @@ class Plot:
                 image = decode(header, target=10**9, max_pixels=pipeline.max_pixels)
         except ImageError as error:
             raise problem_of(error) from error
-        size = min(size, *image.size)  # a HEIC may hold a larger picture than the one that shows
+        # A HEIC may hold a larger picture than the one that shows, and its header says that size.
+        size = min(size, *image.size)
         boxes = [
             (left, top, left + size, top + size)
             for top in _starts(image.height, size, stride)
@@ -92,8 +93,8 @@ class Plot:
         listed = results[: self.query.max_results]
         first = used[0] if used else answers[0]
         figures = ("expected_size", "hit_rate", "hit_rate_at_size", "least_coverage", "statement")
-        nothing = dict.fromkeys(figures)
-        of_plot = {"size": len(results), "truncated": len(listed) < len(results), **nothing}
+        no_figures = dict.fromkeys(figures)
+        of_plot = {"size": len(results), "truncated": len(listed) < len(results), **no_figures}
         return schemas.SurveyAnswer.of(
             first,
             id=answer_id,
@@ -102,7 +103,7 @@ class Plot:
             results=listed,
             # The most familiar tile: a plot is suspect only if all its tiles are.
             rejection=max(
-                (answer.rejection for answer in answers), key=lambda each: each.value or 0.0
+                (answer.rejection for answer in answers), key=lambda tile: tile.value or 0.0
             ),
             warnings=[*first.warnings, *_warnings(self, first.set, len(used))],
             tiles=schemas.Tiles.of(

@@ -117,7 +117,7 @@ class BundleInfo:
         self.card = _json(card)
         self.short_card = _json(card.model_copy(update={"rules": []}))
         self.classes = pipeline.taxa
-        self._lists = RecentItems[CachedResponse](LIST_BYTES, lambda each: each.size + OWN_BYTES)
+        self._lists = RecentItems[CachedResponse](LIST_BYTES, lambda item: item.size + OWN_BYTES)
         self.pictures = pipeline.bundle.open_pictures()
         self._look_alikes = pipeline.bundle.read_look_alikes()
         self.thumbnails = {

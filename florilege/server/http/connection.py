@@ -43,7 +43,8 @@ class Connection(H11Protocol):
         self.conn = _LimitedConnection(h11.SERVER, MAX_HEAD_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        transport.set_write_buffer_limits(high=0)  # whatever is not sent at once pauses writing
+        # Whatever the system does not take at once pauses writing, and is given `STALLED_S`.
+        transport.set_write_buffer_limits(high=0)
         super().connection_made(transport)
         # uvicorn waits for a time only after an answer: a client that never sends anything would
         # stay.
@@ -117,7 +118,8 @@ class Connection(H11Protocol):
             self.transport.close()
             return
         self.transport.write_eof()
-        self.flow.resume_reading()  # closing on unread bytes would reset the connection
+        # Closing on unread bytes would reset the connection, and the client would never see why.
+        self.flow.resume_reading()
         self.loop.call_later(LINGER_S, self.transport.close)
 
     def _should_upgrade(self) -> bool:

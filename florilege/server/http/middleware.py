@@ -165,7 +165,9 @@ class _Exchange:
         scope["path"] = _path_of(scope["path"])
         self.scope, self._receive, self._send = scope, receive, send
         self.headers = headers = Headers(scope=scope)
-        self.id = secrets.token_hex(16)  # ours: two callers may send the same X-Request-Id
+        # Ours: two callers may send the same X-Request-Id, and feedback names an answer by this
+        # one.
+        self.id = secrets.token_hex(16)
         callers_id = headers.get("x-request-id", "")
         self.request_id = callers_id if _REQUEST_ID.fullmatch(callers_id) else self.id
         scope.setdefault("state", {}).update(id=self.id, request_id=self.request_id, key=None)
@@ -232,7 +234,9 @@ class _Exchange:
         for start in range(0, len(body), PIECE_BYTES):
             end = start + PIECE_BYTES
             piece = {**message, "body": body[start:end], "more_body": more or end < len(body)}
-            await self.outer.turns.take()  # a write to a socket with room never waits
+            # A write to a socket with room never waits: without a turn all pieces would leave at
+            # once.
+            await self.outer.turns.take()
             await self._send(piece)
 
     def _add_headers(self, message: Message) -> None:
@@ -279,7 +283,8 @@ class _Exchange:
             level = logging.WARNING if failed else logging.INFO
             log.log(level, "request", extra={"fields": fields})
         if self.outer.traces is not None:
-            stages = dict(state.get("stages", {}))  # a thread may still be adding some
+            # A copy: the thread of a photo whose client left may still be adding some.
+            stages = dict(state.get("stages", {}))
             self.outer.traces.add(fields, seconds, stages, self.headers)
 
 

@@ -178,7 +178,8 @@ async def _survey(request: Request) -> Response:
             )
 
         plot, photos = await _process_photos(request, engine, decode)
-        del photos  # their bytes are no longer counted
+        # Their bytes are counted no longer, and the picture is decoded.
+        del photos
         answers = list[Answer]()
         # More would only wait, and fill the queue against other photos or against themselves.
         at_once = min(engine.threads, engine.queue_limit)
@@ -237,7 +238,8 @@ async def _embeddings(request: Request, query: Annotated[_EmbeddingsQuery, Query
     _demand_features(engine.pipeline)
 
     def work(pipeline: Pipeline, photos: Sequence[bytes], job: PendingRequest[str]) -> str:
-        _demand_features(pipeline)  # it may have been replaced during the upload
+        # Asked again: another bundle may be served since the upload began.
+        _demand_features(pipeline)
         rows = pipeline.all_outputs(photos, features=True, stages=job.stages, check=job.check)
         features = [row.features[0].astype("<f4") for row in rows if row.features is not None]
         texts = [b64encode(row.tobytes()).decode() for row in features]
@@ -323,6 +325,6 @@ def _encoded(text: str, zips: bool) -> _Encoded:
 def _json_response(request: Request, encoded: _Encoded) -> Response:
     """An answer with the time of each stage since the upload."""
     body, zipped = encoded
-    timing = ", ".join(f"{s};dur={1000 * t:.2f}" for s, t in request.state.stages.items())
+    timing = ", ".join(f"{stage};dur={1000 * s:.2f}" for stage, s in request.state.stages.items())
     headers = {"Server-Timing": timing, **encoding(zipped)}
     return Response(body, headers=headers, media_type="application/json")

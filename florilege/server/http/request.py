@@ -112,7 +112,7 @@ PHOTOS = body_of(
 def problem_responses(*codes: Code) -> dict[int | str, Any]:
     """The errors of a route, by status, for FastAPI's ``responses``."""
     texts = defaultdict[int, list[str]](list)
-    for code in sorted(codes, key=lambda each: each.status):
+    for code in sorted(codes, key=lambda code: code.status):
         texts[code.status].append(f"`{code}`: {code.summary.lower()}.")
     return {
         status: {"description": " ".join(text), "content": _PROBLEM}
@@ -219,7 +219,8 @@ class _Parts:
             raise Problem(Code.MALFORMED_REQUEST, detail)
         name = options[b"name"].decode("utf-8", "replace")
         empty_file_input = options.get(b"filename") == b"" and not any(self._chunks)
-        if not empty_file_input:  # browsers send such a part for a file input left empty
+        # Browsers send a part without a name and content for a file input that was left empty.
+        if not empty_file_input:
             self.parts.append((name, b"".join(self._chunks)))
 
     def on_end(self) -> None:
@@ -287,7 +288,8 @@ async def read_images(
             request, limit=limit, deadline_s=deadline_s, advice=_SMALLER, count=count
         )
         if not content_type.lower().startswith("multipart/form-data"):
-            images = [body] if body else []  # the bytes decide the type, whatever the header says
+            # The bytes decide the type, whatever the header says.
+            images = [body] if body else []
         # Each part begins with a line of --BOUNDARY: counted without parsing, they are never too
         # few.
         elif len(body) > PARSED_ON_THE_LOOP or body.count(b"\n--") > FEW_PARTS:

@@ -229,6 +229,7 @@ def features_file(
     photos, rows = count_photos(observations), count_photos(observations[: tally.finished])
     buffer = io.BytesIO()
     header = {"descr": "<f4", "fortran_order": False, "shape": (photos, dimensions)}
+    # The same bytes in each run, so that a later one finds where its rows begin.
     np.lib.format.write_array_header_1_0(buffer, header)
     head = buffer.getvalue()
     size = len(head) + 4 * dimensions * rows

@@ -295,6 +295,16 @@ def test_a_senseless_orientation_leaves_the_picture_as_it_is(exif: bytes) -> Non
     assert orientation_of(exif) == 1
 
 
+@pytest.mark.parametrize(
+    "second", [exif_with_orientation(1), b"Exif\0\0more of a block that one segment cannot hold"]
+)
+def test_of_two_segments_of_exif_the_first_says_how_a_jpeg_stands(second: bytes) -> None:
+    data = encode(scene(96, 64), "jpeg", exif=exif_with_orientation(6))
+    segment = b"\xff\xe1" + struct.pack(">H", len(second) + 2) + second
+    at = data.index(b"Exif") + len(exif_with_orientation(6))
+    assert decode(data[:at] + segment + data[at:], target=96).size == (64, 96)
+
+
 # Size and crop ---------------------------------------------------------------------------------
 
 

@@ -184,7 +184,7 @@ function webpSize(view, chunk) {
 
 /** A JPEG without its metadata, so that no browser turns it or converts its colours. */
 function readJpeg(bytes, view) {
-  const header = { kind: "jpeg", width: 0, height: 0, orientation: 1, profile: null, content: [bytes.subarray(0, 2)] };
+  const header = { kind: "jpeg", width: 0, height: 0, orientation: null, profile: null, content: [bytes.subarray(0, 2)] };
   let at = 2;
   while (view.getUint8(at) !== 0xff || view.getUint8(at + 1) !== 0xda) { // until the first scan
     const marker = view.getUint8(at + 1);
@@ -195,7 +195,7 @@ function readJpeg(bytes, view) {
     const end = at + 2 + view.getUint16(at + 2);
     if (FRAMES.has(marker)) [header.height, header.width] = [view.getUint16(at + 5), view.getUint16(at + 7)];
     if (marker === 0xe1 && EXIF.every((byte, place) => bytes[at + 4 + place] === byte)) {
-      header.orientation = orientationOf(bytes.subarray(at + 10, end));
+      header.orientation ??= orientationOf(bytes.subarray(at + 10, end));
     }
     if (marker === 0xe2 && ICC.every((byte, place) => bytes[at + 4 + place] === byte)) {
       header.profile ??= { content: bytes.subarray(at + 18, end) }; // larger ones, of several parts, are of scanners
