@@ -38,8 +38,8 @@ def __getattr__(name: str) -> Any:
         return own_version()
     if name not in _MODULES:
         raise AttributeError(f"module 'florilege' has no attribute {name!r}")
-    # Kept, so that Python does not ask again; a name of the module, as `load`, or else the module.
     module = importlib.import_module(_MODULES[name])
+    # Kept, so that Python asks once: a name of the module, as `load`, or the module, as `errors`.
     globals()[name] = getattr(module, name, module)
     return globals()[name]
 

@@ -117,7 +117,7 @@ class FeedbackStore:
             if not feedback["consent"]:
                 delete = "DELETE FROM photos WHERE answer_id = ?"
                 reserve = _RESERVED_PAGES * self._db.execute(delete, (answer["id"],)).rowcount
-            # Set anew each time: only a withdrawal may use the reserve, for what its row takes.
+            # Set anew each time: only feedback that withdraws consent may use the reserve.
             self._db.execute(f"PRAGMA max_page_count = {self._max_pages + reserve}")
             self._insert("INSERT OR IGNORE INTO answers", answer)
             for number, jpeg in enumerate(photos, start=1):

@@ -120,7 +120,7 @@ class RecentItems(Generic[T]):
 
     def add(self, name: Hashable, item: T) -> None:
         """Add an item, and drop the oldest while they weigh too much."""
-        # It would push out everything else and then not stay itself.
+        # One that exceeds the limit alone would push out all others, and then not stay itself.
         if (weight := self._weigh(item)) > self.limit:
             return
         with self._lock:

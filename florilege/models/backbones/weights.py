@@ -198,12 +198,12 @@ def load_into(network: nn.Module, state: State, *, origin: str) -> None:
         raise BundleError(
             f"{origin} belongs to another architecture, {len(problems)} weights differ: {details}"
         )
-    for key, value in expected.items():  # load_state_dict may need metadata that files lack
+    # Not `load_state_dict`, which may need metadata that files lack.
+    for key, value in expected.items():
         value.copy_(state[key])
 
 
 def _differences(expected: State, state: State) -> Iterator[str]:
-    # Not `load_state_dict`, which may need metadata that files lack.
     for key, value in expected.items():
         if key in state and state[key].shape != value.shape:
             yield f"{key} is {tuple(state[key].shape)} instead of {tuple(value.shape)}"

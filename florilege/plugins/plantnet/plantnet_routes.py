@@ -127,7 +127,7 @@ async def _plantnet_identify(
     def find_photos(body: bytes, content_type: str) -> list[bytes]:
         parts = parts_of_form(body, content_type)
         photos = [content for name, content in parts if name == FIELD]
-        # Pl@ntNet's API names photos by their MD5; systems that forbid it allow it for that.
+        # Pl@ntNet's API names photos by their MD5, which some systems refuse where it may protect.
         hashes.extend(md5(photo, usedforsecurity=False).hexdigest() for photo in photos)
         words = (content[:MAX_ORGAN_LENGTH] for name, content in parts if name == "organs")
         organs.extend(word.decode("utf-8", "replace") for word in words)

@@ -183,9 +183,8 @@ class ClassLists:
                 classes.add(self.table.index_of[word])
             elif (name := word.casefold()) not in self._groups:
                 unknown.append(word)
-            elif name not in groups:  # one family in all its spellings would take a second
-                # One family in all its spellings, each a set of thousands of classes, would take a
-                # second.
+            # One family in all its spellings, each a set of thousands, would take a second.
+            elif name not in groups:
                 groups.add(name)
                 classes |= self._groups[name]
         if unknown:
