@@ -5,6 +5,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -34,7 +35,7 @@ _processes = 1  # that share the cores of this one; set by `share_cores`
 def cores() -> int:
     """Cores for this process: its affinity, limited by a container's CPU quota and shared."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(allowed or 1, _quota(Path("/sys/fs/cgroup/cpu.max"))) // _processes)
+    return max(1, min(allowed or 1, _quota(Path("/sys/fs/cgroup"))) // _processes)
 
 
 def share_cores(processes: int) -> None:
@@ -47,14 +48,15 @@ def share_cores(processes: int) -> None:
     _processes = processes
 
 
-def _quota(path: Path) -> int:
+def _quota(groups: Path) -> int:
     """The CPU limit of the control group, rounded up; a very large number without a limit."""
-    try:
-        # Of control groups, version 2: microseconds that it may run in each period.
-        quota, period = path.read_text().split()
-        return math.ceil(int(quota) / int(period))
-    except (OSError, ValueError):  # no such file, or the quota "max"
-        return 2**16
+    # Microseconds that it may run in each period: one file in version 2, two in version 1, where
+    # -1 means no limit and "max" does in the other.
+    for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):
+        with suppress(OSError, ValueError):
+            quota, period = " ".join((groups / name).read_text() for name in names).split()
+            return math.ceil(int(quota) / int(period)) if int(quota) > 0 else 2**16
+    return 2**16
 
 
 def wait_without_spinning() -> None:

@@ -14,14 +14,23 @@ from florilege import cores as module
 from florilege.cores import AHEAD, cores, in_order
 
 
-def test_a_cpu_quota_is_rounded_up_and_max_means_none(tmp_path: Path) -> None:
-    file = tmp_path / "cpu.max"
-    file.write_text("150000 100000\n")
-    assert module._quota(file) == 2
-    file.write_text("max 100000\n")
-    assert module._quota(file) > 1000
-    assert module._quota(tmp_path / "absent") > 1000
-    assert cores() >= 1
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "max 100000\n"}, 2**16),
+        ({"cpu/cpu.cfs_quota_us": "250000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2**16),
+        ({}, 2**16),
+    ],
+)
+def test_the_cpu_quota_of_a_container_is_rounded_up(
+    tmp_path: Path, files: dict[str, str], cores: int
+) -> None:
+    (tmp_path / "cpu").mkdir()
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    assert module._quota(tmp_path) == cores
 
 
 @pytest.mark.parametrize(("processes", "share"), [(1, 6), (2, 3), (4, 1), (9, 1)])
