@@ -98,7 +98,7 @@ class Engine:
         self.service_s = 0.1  # moving mean of the seconds one photo takes
         turns = partial(request_long_turns, PHOTO_TURN_MS)
         self._pool = ThreadPoolExecutor(self.threads, "photo", initializer=turns)
-        # Two threads, so that lists and similar names never hold up the form of a photo.
+        # A thread each, so that lists, similar names and metrics never hold up the form of a photo.
         self.forms = BoundedThread("forms", limit=MAX_QUEUE, timeout_s=settings.queue_timeout_s)
         self.lookups = BoundedThread("lookups", timeout_s=settings.queue_timeout_s)
         self.reports = BoundedThread("reports", timeout_s=settings.queue_timeout_s)  # of operations
