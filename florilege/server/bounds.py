@@ -232,7 +232,7 @@ def pixels_to_hold(header: Header, *, least: int, max_pixels: int) -> int:
     if pixels > max_pixels:  # refused by the decoder
         return 0
     if not header.shrinks:
-        return pixels
+        return pixels + header.more_pixels
     # libjpeg shrinks by 1, 2, 4 or 8 while it decodes; Pillow's `draft` chooses the same factor.
     most = max(1, min(header.width, header.height) // least)
     return pixels // next(factor for factor in (8, 4, 2, 1) if factor <= most) ** 2

@@ -59,6 +59,12 @@ class Holder:
         self._thread.join(15)
 
 
+def test_a_lossless_webp_holds_what_its_tables_take() -> None:
+    data = picture(400, 300, "WEBP", lossless=True)
+    assert held(data) == 400 * 300 + read_header(data).more_pixels > 400 * 300
+    assert held(data, max_pixels=400 * 300 - 1) == 0
+
+
 def test_a_picture_that_exceeds_the_budget_waits_until_others_are_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -36,9 +36,10 @@ _Property = tuple[bytes, bytes]  # name and content
 
 
 class Box(NamedTuple):
-    """A box: its name, and where in the file its content stands."""
+    """A box: its name, and where in the file that and its content stand."""
 
     name: bytes
+    name_at: int
     start: int
     end: int
 
@@ -48,7 +49,8 @@ class Item:
     """A picture or another content of a file."""
 
     type: bytes = b""
-    type_at: int = 0  # where in the file
+    entry_at: int = 0  # where in the file the name of its entry stands
+    type_at: int = 0
     properties: list[_Property] = field(default_factory=list)
     content: bytes | memoryview = b""
     parts: list[int] = field(default_factory=list)  # the items that it is derived from
@@ -66,7 +68,7 @@ def boxes(data: bytes, at: int, end: int) -> Iterator[Box]:
         stop = end if size == 0 else min(at + size, end)
         if stop < start:
             return
-        yield Box(name, start, stop)
+        yield Box(name, at + 4, start, stop)
         at = stop
 
 
@@ -82,10 +84,10 @@ def read_items(data: bytes, count: PartCounter) -> tuple[dict[int, Item], int]:
     # Boxes follow the four bytes of its version and flags.
     tables = _tables(data, metas[0].start + 4, metas[0].end, count)
     items = defaultdict[int, Item](Item)
-    for number, type_at in _types(data, *tables[b"iinf"], count):
-        if items[number].type_at:
+    for number, entry in _entries(data, *tables[b"iinf"], count):
+        if items[number].entry_at:
             raise DamagedImage("the file has two types for an item")
-        items[number].type, items[number].type_at = data[type_at : type_at + 4], type_at
+        items[number] = entry
     for number, content in _contents(data, tables[b"iloc"], tables[b"idat"], count):
         items[number].content = content
     for number, properties in _properties(data, *tables[b"iprp"], count):
@@ -115,15 +117,17 @@ def _version(data: bytes, at: int) -> tuple[int, int]:
     return word >> 24, word & 0xFFFFFF  # and flags
 
 
-def _types(data: bytes, at: int, end: int, count: PartCounter) -> Iterator[tuple[int, int]]:
-    """The number of each item, and where its type stands."""
+def _entries(data: bytes, at: int, end: int, count: PartCounter) -> Iterator[tuple[int, Item]]:
+    """Each item by its number, with its type alone."""
     if at == end:
         return
     for box in count(boxes(data, at + (8 if _version(data, at)[0] else 6), end)):
         version, fields = _version(data, box.start)[0], _Fields(data, box.start + 4)
-        # Earlier versions have no type.
-        if box.name == b"infe" and version >= 2:
-            yield fields.take(2 if version == 2 else 4), fields.at + 2
+        if box.name == b"infe":
+            # Versions 0 and 1 have no type.
+            number, type_at = fields.take(4 if version > 2 else 2), fields.at + 2
+            name = data[type_at : type_at + 4] if version >= 2 else b""
+            yield number, Item(type=name, entry_at=box.name_at, type_at=type_at)
 
 
 class _Fields:

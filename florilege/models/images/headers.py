@@ -14,55 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from florilege.models.images.boxes import Box, Item, PartCounter, boxes, read_items
+from florilege.models.images.boxes import Item, PartCounter, boxes, read_items
 from florilege.models.images.colours import profile_of_boxes, profile_of_png
-from florilege.models.images.item_sizes import largest_size
+from florilege.models.images.item_sizes import PICTURES, largest_size
 from florilege.models.images.sniff import DamagedImage, Kind, OversizedImage, sniff
-
-_CONTAINERS: Final = frozenset(b"mdia minf stbl".split())
-
-
-def _read_tracks(data: bytes, count: PartCounter) -> Iterator[Item]:
-    """The first picture of each track, as an item of a still picture; decoders show no other.
-
-    Raises:
-        DamagedImage: A table of a track stands there twice.
-    """
-    for movie in count(boxes(data, 0, len(data))):
-        for track in count(boxes(data, movie.start, movie.end)) if movie.name == b"moov" else ():
-            if track.name == b"trak":
-                yield _first_picture(data, dict[bytes, Box](_tables(data, track, count)))
-
-
-def _tables(data: bytes, container: Box, count: PartCounter) -> Mapping[bytes, Box]:
-    tables = dict[bytes, Box]()
-    waiting = [container]
-    while waiting:
-        outer = waiting.pop()
-        for box in count(boxes(data, outer.start, outer.end)):
-            if box.name in tables:
-                raise DamagedImage(f"a track has two boxes {box.name!r}")
-            tables[box.name] = box
-            if box.name in _CONTAINERS:
-                waiting.append(box)
-    return tables
-
-
-def _first_picture(data: bytes, tables: Mapping[bytes, Box]) -> Item:
-    item = Item(type=b"av01")
-    if (header := tables.get(b"tkhd")) and header.end - header.start >= 12:
-        # The last two fields, in both versions of the box.
-        width, height = struct.unpack_from(">II", data, header.end - 8)  # 16.16 fixed point
-        item.properties.append((b"ispe", struct.pack(">III", 0, width >> 16, height >> 16)))
-    sizes, chunks = tables.get(b"stsz"), tables.get(b"stco") or tables.get(b"co64")
-    if sizes and chunks:
-        every, number = struct.unpack_from(">II", data, sizes.start + 4)
-        size = every or (struct.unpack_from(">I", data, sizes.start + 12)[0] if number else 0)
-        wide = chunks.name == b"co64"
-        (at,) = struct.unpack_from(">Q" if wide else ">I", data, chunks.start + 8)
-        item.content = memoryview(data)[at : at + size]
-    return item
-
 
 MAX_BYTES: Final = 100_000_000
 
@@ -78,6 +33,7 @@ class Header:
     pixels: bytes  # input of the decoder
     shrinks: bool = False  # a JPEG in one scan, which shrinks while it is decoded
     profile: bytes = b""  # ICC, of the colours; empty for sRGB
+    more_pixels: int = 0  # so many take as much memory as the tables of a lossless WebP may
     endless: bool = False  # a JPEG without its end marker, which may lack rows, too
 
 
@@ -144,7 +100,7 @@ _END: Final = 0xD9
 _END_MARKER: Final = b"\xff\xd9"
 _EXIF: Final = 0xE1
 _ICC: Final = 0xE2
-_DROPPED: Final = frozenset((*range(0xE1, 0xEE), 0xEF, 0xFE))  # APPn except JFIF, Adobe; comments
+_DROPPED: Final = _NO_LENGTH | {*range(0xE1, 0xEE), 0xEF, 0xFE}  # APPn but JFIF, Adobe; comments
 MOST_SCANS: Final = 100  # photos have up to about 20
 MOST_SCANNED_PIXELS: Final = 1_000_000_000
 """Of all scans together: each costs a pass over all pixels, empty ones about a nanosecond each."""
@@ -223,7 +179,9 @@ def _segments(data: bytes) -> Iterator[_Segment]:
         marker = data[at + 1]
         if marker in _NO_LENGTH:
             # Any number of FF may stand before a marker (ITU-T T.81, B.1.1.2).
-            at += 1 if marker == 0xFF else 2
+            end = at + (1 if marker == 0xFF else 2)
+            yield marker, at, end
+            at = end
             continue
         if marker == _START_OF_SCAN:
             return
@@ -282,6 +240,14 @@ def _chunks(data: bytes, at: int) -> Iterator[tuple[bytes, int, int]]:
 
 # WebP ----------------------------------------------------------------------------------------
 
+# A lossless picture or transparency may have a group of codes for each 4 x 4 pixels, written in
+# 20 bits or more. The tables of a group take 5.6 KB, at 16 bytes a pixel, and 50 times its length.
+_LOSSLESS: Final = (b"VP8L", b"ALPH")
+_MOST_GROUPS: Final = 65536
+_GROUP_BITS: Final = 20
+_GROUP_PIXELS: Final = 350
+_BYTE_PIXELS: Final = 3
+
 
 def _read_webp(data: bytes) -> Header:
     width, height = _webp_size(data)
@@ -291,8 +257,17 @@ def _read_webp(data: bytes) -> Header:
             turn = orientation(data[start:end])
         elif name == b"ICCP":
             profile = data[start:end]
+    blocks = -(-width // 4) * -(-height // 4)
+    groups = min(_MOST_GROUPS, blocks, 8 * len(data) // _GROUP_BITS)
+    is_lossless = any(name in data for name in _LOSSLESS)  # also in an animation
     return Header(
-        kind="webp", width=width, height=height, orientation=turn, pixels=data, profile=profile
+        kind="webp",
+        width=width,
+        height=height,
+        orientation=turn,
+        pixels=data,
+        profile=profile,
+        more_pixels=is_lossless * (_GROUP_PIXELS * groups + _BYTE_PIXELS * len(data)),
     )
 
 
@@ -327,26 +302,51 @@ def _riff_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 # HEIC and AVIF ---------------------------------------------------------------------------------
 
 
+_HEIC_PICTURES: Final = frozenset((b"hvc1", b"grid", b"iden", b"iovl"))
+_KEPT_BOXES: Final = frozenset((b"meta", b"mdat"))
+# By that of animations and films: whoever reads one demands its tables.
+_STILL_BRANDS: Final = {b"avis": b"avif", **dict.fromkeys((b"msf1", b"isom", b"mp41"), b"mif1")}
+
+
 def _read_items(data: bytes, kind: Kind) -> Header:
-    """Read the size of the largest picture; rename EXIF items so that they cannot rotate it."""
+    """Read the size of the largest picture."""
     count = PartCounter()
     items, primary = read_items(data, count)
     width, height = largest_size(items, count)
-    if kind == "avif":  # the decoder of HEIC shows items alone
-        first_pictures = dict(enumerate(_read_tracks(data, count)))
-        sizes = (width, height), largest_size(first_pictures, count)
-        width, height = max(sizes, key=lambda size: size[0] * size[1])
-    pixels = bytearray(data)
-    for at in (item.type_at for item in items.values() if item.type == b"Exif"):
-        pixels[at : at + 4] = b"skip"
     return Header(
         kind=kind,
         width=width,
         height=height,
         orientation=None,
-        pixels=bytes(pixels),
+        pixels=_still_pictures(data, items, kind),
         profile=_profile_of_items(items, primary),
     )
+
+
+def _still_pictures(data: bytes, items: Mapping[int, Item], kind: Kind) -> bytes:
+    """The file without texts, EXIF, which could rotate a picture, and animations.
+
+    The decoder of HEIC copies each text for each picture that it describes, and takes for one what
+    it cannot decode. Both decoders read the tables of an animation, for seconds or into much
+    memory. All bytes keep their places.
+    """
+    pixels = bytearray(data)
+    for box in boxes(data, 0, len(data)):
+        if box.name == b"ftyp":
+            pixels[box.start : box.end] = _still_brands(data[box.start : box.end])
+        elif box.name not in _KEPT_BOXES:
+            pixels[box.name_at : box.name_at + 4] = b"free"
+    for item in items.values():
+        if kind == "heic" and item.entry_at and item.type not in _HEIC_PICTURES:
+            pixels[item.entry_at : item.entry_at + 4] = b"free"
+        elif item.type_at and item.type not in PICTURES:  # that of AVIF wants all entries
+            pixels[item.type_at : item.type_at + 4] = b"skip"
+    return bytes(pixels)
+
+
+def _still_brands(brands: bytes) -> bytes:
+    words = (brands[at : at + 4] for at in range(0, len(brands), 4))
+    return b"".join(_STILL_BRANDS.get(word, word) for word in words)
 
 
 def _profile_of_items(items: Mapping[int, Item], primary: int) -> bytes:

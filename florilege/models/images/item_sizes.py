@@ -187,6 +187,8 @@ def _hevc_sizes(configuration: bytes, stream: Stream, count: PartCounter) -> Ite
         raise DamagedImage("the heic file has an unusual length of units")
     frames = 0
     for unit in count(chain(_configured_units(configuration), _streamed_units(stream))):
+        if len(unit) <= 2:
+            continue
         kind, layer = unit[0] >> 1 & 63, (unit[0] & 1) << 5 | unit[1] >> 3
         if layer:  # of another view: decoders skip it
             continue
@@ -206,8 +208,7 @@ def _configured_units(record: bytes) -> Iterator[bytes]:
         at += 3
         for _ in range(count):
             (length,) = struct.unpack_from(">H", record, at)
-            if length > 2:
-                yield record[at + 2 : at + 2 + min(length, _HEADER_BYTES)]
+            yield record[at + 2 : at + 2 + min(length, _HEADER_BYTES)]
             at += 2 + length
 
 
@@ -216,9 +217,7 @@ def _streamed_units(stream: Stream) -> Iterator[bytes]:
     while at + _LENGTH_BYTES <= len(stream):
         (length,) = struct.unpack_from(">I", stream, at)
         at += _LENGTH_BYTES
-        unit = bytes(stream[at : at + min(length, _HEADER_BYTES)])
-        if len(unit) > 2:
-            yield unit
+        yield bytes(stream[at : at + min(length, _HEADER_BYTES)])
         at += length
 
 
@@ -243,8 +242,12 @@ def _parameter_size(unit: bytes) -> Size:
 PADDING: Final = 64
 """Frames may be nearly so much larger than their picture on each side: codecs fill up blocks."""
 
+MOST_PROPERTIES: Final = 64 * 2**20
+"""Bytes of the properties of all items. They may share one, such as a profile, of which the decoder
+of HEIC makes a copy for each picture."""
 _DEEPEST: Final = 4  # derivations of derivations; a phone that turns a grid makes two
-_TYPES: Final = frozenset(b"av01 hvc1 grid iden iovl tmap sato jpeg mski".split())
+PICTURES: Final = frozenset(b"av01 hvc1 grid iden iovl tmap sato jpeg mski".split())
+"""Types of the items that are pictures, not texts about them."""
 _CANVAS: Final = {b"grid": 4, b"iovl": 10}  # where the size stands in a description
 
 
@@ -252,8 +255,12 @@ def largest_size(items: Mapping[int, Item], count: PartCounter) -> Size:
     """Width and height of the largest item, at least of what its decoder allocates.
 
     Raises:
-        DamagedImage: One is of an unknown type, or derived endlessly, or its stream is damaged.
+        DamagedImage: One is of an unknown type, or derived endlessly, or its stream is damaged, or
+            properties are too large.
     """
+    properties = chain.from_iterable(item.properties for item in items.values())
+    if sum(len(content) for _, content in properties) > MOST_PROPERTIES:
+        raise DamagedImage("the properties of the file are too large")
     own = {number: _own_size(item, count) for number, item in items.items()}
     whole = dict[int, Size]()
     for number in items:
@@ -296,7 +303,7 @@ def _own_size(item: Item, count: PartCounter) -> Size:
     stated = [
         struct.unpack_from(">II", data, 4) for name, data in item.properties if name == b"ispe"
     ]
-    if stated and item.type not in _TYPES:
+    if stated and item.type not in PICTURES:
         raise DamagedImage("the file has a picture of an unknown type")
     size: Size = max(stated, key=_area, default=(0, 0))
     frames = _frame_sizes(item, count)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from florilege.models.images import DamagedImage
-from florilege.models.images.boxes import PartCounter
+from florilege.models.images.boxes import MOST_PARTS, PartCounter
 from florilege.models.images.item_sizes import MOST_FRAMES, Size, _av1_sizes, _hevc_sizes
 from tests.models.images.containers import coded_item
 from tests.models.pictures import encode, scene
@@ -260,6 +260,15 @@ def test_many_frames_and_other_lengths_are_refused() -> None:
         list(_hevc_sizes(one, stream(*[FIRST_SLICE] * (MOST_FRAMES + 1)), PartCounter()))
     with pytest.raises(DamagedImage, match="length of units"):
         list(_hevc_sizes(record(parameters(64, 64), length=2), b"", PartCounter()))
+
+
+def test_empty_units_count_too() -> None:
+    one, many = record(parameters(64, 64)), MOST_PARTS + 1
+    with pytest.raises(DamagedImage, match="parts"):
+        list(_hevc_sizes(one, bytes(4 * many), PartCounter()))
+    empty = b"\1\x21\xff\xff" + bytes(2 * 65535)  # an array of empty units
+    with pytest.raises(DamagedImage, match="parts"):
+        list(_hevc_sizes(one[:22] + b"\2" + empty[1:] * 2, b"", PartCounter()))
 
 
 @pytest.mark.parametrize("size", [(64, 64), (640, 328), (1024, 16)])

@@ -585,10 +585,12 @@ LAST_SCAN = PROGRESSIVE.rindex(b"\xff\xda")
         (inserted("jpeg", FRAME), "two frame headers"),
         (inserted("png", chunk(b"abCd", b"") * 100_001), "more than 100000 parts"),
         (inserted("jpeg", b"\xff\xfe\x00\x02" * 100_001), "more than 100000 parts"),
+        (b"\xff\xd8" + b"\xff" * 100_002, "more than 100000 parts"),
+        (b"\xff\xd8" * 100_002, "more than 100000 parts"),
         (ENCODED["avif"] + b"\x00\x00\x00\x08free" * 100_001, "more than 100000 parts"),
         (PROGRESSIVE[:-2] + PROGRESSIVE[LAST_SCAN:-2] * 100 + PROGRESSIVE[-2:], "more than 100 sc"),
     ],
-    ids=["png", "jpeg", "png parts", "jpeg parts", "avif parts", "scans"],
+    ids=["png", "jpeg", "png parts", "jpeg parts", "filling", "starts", "avif parts", "scans"],
 )
 def test_a_second_header_and_endless_parts_are_refused(data: bytes, message: str) -> None:
     with pytest.raises(DamagedImage, match=message):
