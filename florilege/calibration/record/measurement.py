@@ -183,8 +183,8 @@ class Measurement:
 
 
 def _shorter(rows: float) -> int | float:
-    """A number of rows to half a percent."""
-    return round(rows) if rows >= 100 else round(float(rows), 1)
+    """A number of rows to half a percent; photos of two plants may be worth a hundredth of one."""
+    return round(rows) if rows >= 100 else float(f"{rows:.3g}")
 
 
 def _trimmed(histogram: NDArray[Any]) -> tuple[Any, ...]:

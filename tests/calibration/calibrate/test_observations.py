@@ -109,3 +109,24 @@ def test_people_read_how_many_plants_there_are(tmp_path: Path) -> None:
     plain = calibrate_bundle(bundle, str(data))
     assert plain.measured.observations is None
     assert any("only 36 photos" in caution for caution in cautions(plain))
+
+
+def test_a_list_whose_photos_show_two_plants_tells_next_to_nothing(tmp_path: Path) -> None:
+    data, bundle = make_data(tmp_path / "d", rows=3), make_bundle(tmp_path / "b").path
+    with Path(manifest(tmp_path / "m.csv", data, copies=2)).open(newline="") as file:
+        head, *rows = csv.reader(file)
+    name = rows[0][1]
+    for row in rows:  # of this species one plant has four photos, the other two
+        row[3] = f"{row[2]}-few" if row[1] == name and row[3][-1] != "0" else row[3]
+    with (tmp_path / "m.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([head, *rows])
+    (tmp_path / "few.txt").write_text(name)
+    flags = ("--data", tmp_path / "m.csv", "--list", tmp_path / "few.txt", "--json")
+    calibrated = run("calibrate", bundle, *flags)
+    assert calibrated.exit_code == 0, calibrated.output
+    for outcome in (calibrated, run("evaluate", bundle, "--data", tmp_path / "m.csv", "--json")):
+        (few,) = json.loads(outcome.stdout)["lists"]
+        assert few["rows"] == 6
+        low, high = few["rules"][0]["hit_rate_ci95"]
+        assert low < 0.1
+        assert high == 1.0
