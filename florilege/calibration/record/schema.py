@@ -278,7 +278,10 @@ class Table:
         if (self.made_from is None) != (self.view.photos == 1):
             raise ValueError(f"{self.view} conflicts with made_from {self.made_from!r}")
         for counts in (counts for rule in self.rules for counts in rule.counts):
-            if sum(counts.sizes) != self.rows or not 0 <= sum(counts.misses) <= self.rows:
+            # Older records have 0 independent rows where two plants showed a view; figures divide.
+            positive = counts.size_rows > 0 and counts.hit_rows != 0
+            of_rows = sum(counts.sizes) == self.rows and 0 <= sum(counts.misses) <= self.rows
+            if not (positive and of_rows):
                 raise ValueError(f"counts at {counts.value:g} are not of {self.rows} rows")
 
 

@@ -61,7 +61,7 @@ def _sizes(
 ) -> list[int]:
     """The size of the set of each of ``points``, which have the weights of ``point``."""
     if point.top_k is not None:
-        return [point.top_k or 0 for point in points]
+        return [min(point.top_k or 0, scores.size) for point in points]
     # One sort for all thresholds: 190 sets of 10,000 classes would take 10 ms.
     ordered = np.sort(point.compare(scores))
     lambdas = np.array([point.lambda_val for point in points], dtype=np.float64)

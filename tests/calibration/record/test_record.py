@@ -542,7 +542,13 @@ def test_a_damaged_record_is_refused(record: CalibrationRecord) -> None:
     counts = rules[0]["counts"][0]
     more = {**rules[0], "counts": [[*counts[:7], [ROWS + 1], *counts[8:]]]}
     missed = {**rules[0], "counts": [[*counts[:8], [ROWS + 1], *counts[9:]]]}
-    worse = [{**plain["tables"][0], "rules": [rule, *rules[1:]]} for rule in (short, more, missed)]
+    alike = [
+        {**rules[0], "counts": [[*counts[:place], 0.0, *counts[place + 1 :]]]} for place in (4, 5)
+    ]
+    worse = [
+        {**plain["tables"][0], "rules": [rule, *rules[1:]]}
+        for rule in (short, more, missed, *alike)
+    ]
     texts = [
         "not json",
         "[" * 100_000,

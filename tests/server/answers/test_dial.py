@@ -22,6 +22,7 @@ QUERIES: tuple[dict[str, Any], ...] = (
     {"rule": "balanced_average_k", "k": 2.0},
     {"only": list(TABLE.ids[:5])},
     {"only": list(TABLE.ids[:5]), "rule": "balanced_average_k"},
+    {"only": list(TABLE.ids[:5]), "rule": "top_k", "k": 2.0},
 )
 
 

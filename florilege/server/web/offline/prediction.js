@@ -103,7 +103,7 @@ function dialOf({ table, point }, compared, calibrated, calibration, rejects) {
   const stops = new Map(); // by size, ascending: a higher value never gives a smaller set
   for (const one of table.points) {
     const reached = compared.reduce((count, score) => count + (score >= one.lambda), 0);
-    const size = table.rule === "top_k" ? Math.round(one.k)
+    const size = table.rule === "top_k" ? Math.min(Math.round(one.k), compared.length)
       : Math.min(Math.max(reached, table.min_size), table.max_size ?? Infinity);
     if (!stops.has(size) || gap(one) < gap(stops.get(size))) stops.set(size, one);
   }
