@@ -108,6 +108,8 @@ def compare(
             f"both must be measured on the same photos, got {old_hits.size} and {new_hits.size}"
         )
     rows, gain, growths = old_hits.size, new_hits - old_hits, new_sizes - old_sizes
+    # By the hash of the photos: errors from the same photos depend on each other, so their terms
+    # are added before they are squared.
     hit_terms, size_terms, counts = {data_sha256: gain}, {data_sha256: growths}, {data_sha256: rows}
     measured = ((1, old_hits, old_sizes), (-1, new_hits, new_sizes))
     for origin, (sign, hits, sizes) in zip(thresholds, measured, strict=bool(thresholds)):
@@ -117,6 +119,7 @@ def compare(
         counts.setdefault(photos, origin.rows)
     centre = float(gain.sum()) / (rows + 2)
     error = _standard_error(hit_terms, counts, observations, adjusted=data_sha256)
+    # `mean_interval` divides by this root again, and is asked only for Student's factor.
     deviation = _standard_error(size_terms, counts, observations) * sqrt(rows - 1)
     least, most = growth
     size_ci95 = mean_interval(float(growths.mean()), deviation, rows, lowest=least, highest=most)
@@ -274,6 +277,7 @@ def choose_simplest(
         errors = [
             differences.std() / np.sqrt(effective_rows(differences, of)) for differences in behind
         ]
+        # The best one is behind itself by 0 with an error of 0, so there is always one.
         return int((behind.mean(axis=1) <= errors).argmax())
 
     gains, every = np.zeros(table.shape[1:]), np.ones(table.shape[1], dtype=np.bool_)

@@ -49,6 +49,8 @@ def conformal_rank(coverage: RealNumber, rows: int, *, candidates: int = 1) -> i
     if candidates == 1 or rank == 0:
         return rank
     bound = partial(_largest_expected_miss, rows=rows, candidates=candidates)  # grows with the rank
+    # The bound grows with the rank, so the number of ranks within the misses is the largest of
+    # them.
     return bisect_right(range(1, rank + 1), float(misses), key=bound)
 
 
@@ -72,6 +74,8 @@ def _largest_expected_miss(rank: int, rows: int, candidates: int) -> float:
     """
     if candidates == 1:
         return rank / (rows + 1)
+    # Of n uniform draws the r-th smallest, which is Beta(r, n + 1 - r), exceeds t if fewer than r
+    # lie below t: a binomial probability.
     quantile = border(lambda t: at_most(rank - 1, rows, t) * candidates > 1, 0.0, 1.0)  # 1 - 1/m
     return candidates * rank / (rows + 1) * at_most(rank, rows + 1, quantile)
 
@@ -139,7 +143,8 @@ def pac_rank(coverage: RealNumber, rows: int, delta: float, *, candidates: int =
         raise ValueError(f"delta must be in (0, 1), got {delta}")
     delta /= candidates
     fewer = np.cumsum(binomial(rows, float(1 - as_fraction(coverage))))[:-1]  # than 1, 2, ... rows
-    return int(np.count_nonzero(fewer <= delta))  # sums are small: 1 - delta may round to 1
+    # P(X < k) <= delta instead of P(X >= k) >= 1 - delta: for a tiny delta, 1 - delta rounds to 1.
+    return int(np.count_nonzero(fewer <= delta))
 
 
 def binomial(rows: int, probability: float) -> Floats:
@@ -252,6 +257,9 @@ def interpolated_thresholds(
     if np.isinf(factor):
         return np.full(cut.own.shape, np.inf)
     of_all, of_class = factor * (1 - macro_weight) * cut.shared_below, factor * macro_weight
+    # Where neither bound of the clamp is active the equation is linear in s: s (1 - f w) = f (1 -
+    # w) Q^-. If f w is 1 or more, its right side outgrows s, up to the upper bound. The clip then
+    # applies the clamp.
     score = np.inf if of_class >= 1 else of_all / (1 - of_class)  # solves it between two ranks
     lowered = np.clip(score, cut.own_below, cut.own)
     mixed = interpolate(lowered, cut.shared_below, macro_weight)

@@ -196,6 +196,7 @@ class Monitor:
         start = 0
         while start < len(values):
             test = self.tests[name]
+            # In short parts, since whatever follows a change is tested again.
             evidence = test.update(values[start : start + CLEAR_AFTER])
             changes = evidence >= self._alarm_at
             if name in self._active:

@@ -136,9 +136,12 @@ def mean_interval(
             mean if mean == lowest else mean - share * (mean - lowest),
             mean if mean == highest else mean + share * (highest - mean),
         )
+    # `deviation` divides by n: over the root of n - 1 it is the usual standard error.
     error, t = deviation / sqrt(rows - 1), _t975(rows - 1)
-    # One large value among many has the kurtosis of 2 degrees of freedom, not that of a gamma.
+    # A variance has 2 n / (kurtosis - 1) degrees of freedom; a gamma's kurtosis is 3 + 1.5 g^2. One
+    # large value among many has the kurtosis of 2 degrees of freedom, not that of a gamma.
     of_tail = _t975(min(rows - 1, max(2.0, 2 * rows / (2 + 1.5 * skewness * skewness))))
+    # The second term is the shift of Johnson's t, skewness (1 + 2 t^2) / (6 n) standard deviations.
     longer = (of_tail - t) * error + abs(skewness) * deviation * (1 + 2 * t * t) / (6 * rows)
     below, above = (longer, 0.0) if skewness < 0 else (0.0, longer)
     return max(lowest, mean - t * error - below), min(highest, mean + t * error + above)
@@ -229,6 +232,7 @@ def _correlation(sizes: Ints, within: float, between: float) -> float:
     """
     rows, clusters = int(sizes.sum()), sizes.size
     squares = float((sizes.astype(np.float64) ** 2).sum())
+    # Donner's n_0, which is less than the mean size where sizes differ.
     usual = (rows - squares / rows) / (clusters - 1)  # rows of a cluster
     inside, among = within / max(rows - clusters, 1), between / (clusters - 1)
     total = among + (usual - 1) * inside

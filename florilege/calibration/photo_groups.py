@@ -39,6 +39,7 @@ def observation_numbers(ids: Sequence[str] | None) -> Ints | None:
     if ids is None:
         return None
     numbers: dict[object, int] = {}
+    # An id is text, so the number of a row never equals one.
     keys = (name or row for row, name in enumerate(ids))
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
@@ -53,6 +54,7 @@ def one_of_each(observations: ArrayLike, *, seed: int = 0) -> Bools:
     """
     numbers = np.asarray(observations)
     order = np.random.default_rng(seed).permutation(numbers.size)
+    # The first of a shuffled order is one drawn evenly.
     _, first = np.unique(numbers[order], return_index=True)
     mask = np.zeros(numbers.size, dtype=np.bool_)
     mask[order[first]] = True
@@ -98,8 +100,7 @@ def groups_of(
         labels: True class indices, shape ``(rows,)``.
         size: Photos per group, 1 or more.
         observations: Id or index of each row, shared by the photos of one observation; an empty id
-            where unknown.
-            Photos of one observation with different labels are not grouped together.
+            where unknown. Photos of one observation with different labels are not grouped together.
         seed: Seed of the draw, at least 0.
         fewest: With fewer groups of one observation than this, make groups of one species.
 

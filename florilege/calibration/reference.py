@@ -56,6 +56,7 @@ class Reference:
         axes = _axes(values)
         return cls(
             axes=axes,
+            # Rounded as in the file, so that calibration compares with the numbers that are served.
             directions=_directions(_project(axes, values)).astype(np.float16).astype(np.float32),
             labels=labels,
         )
@@ -149,6 +150,8 @@ def _axes(values: Floats) -> Singles:
     photos, dimensions = values.shape
     rows = np.linspace(0, photos - 1, min(photos, MOST_FOR_AXES)).astype(np.intp)
     sample = values[rows]
+    # The Gram matrix has at most 1000 rows, however many features there are. For its eigenvectors
+    # v, X^T v / sqrt(eigenvalue) are those of X^T X.
     eigenvalues, vectors = np.linalg.eigh(sample @ sample.T)  # one per photo, ascending
     nonzero = np.flatnonzero(eigenvalues > _LEAST_USE * eigenvalues[-1])
     largest = nonzero[max(0, nonzero.size - min(MOST_AXES, max(1, dimensions // 2))) :]

@@ -22,6 +22,7 @@ from florilege.calibration.threshold import as_fraction
 LOGITS_METHOD = "generalised_entropy"
 _COMBINED = "combined"
 DEFAULT_SHARE = 0.01  # share of validation photos that are suspect
+# The gamma and M of Liu, Lochman and Zach.
 _ENTROPY_POWER = 0.1
 ENTROPY_CLASSES = 100
 _ROUNDING = 1e-12  # of sums of weights

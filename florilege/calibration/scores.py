@@ -47,10 +47,12 @@ def scores(logits: ArrayLike, kind: ScoreKind, *, temperature: float = 1.0) -> N
     if kind not in SCORE_KINDS:
         raise ValueError(f"kind must be one of {', '.join(SCORE_KINDS)}, got {kind!r}")
     scaled = scale_logits(logits, temperature)
-    values = np.ascontiguousarray(scaled, dtype=np.float64)  # contiguous: one order of summation
+    # NumPy's order of summation depends on the memory layout, and with it the last digit.
+    values = np.ascontiguousarray(scaled, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] == 0:
         raise ValueError(f"logits must have shape (rows, classes), got {values.shape}")
     best = values.max(axis=1, keepdims=True)
+    # max() propagates NaN, so this finds it too. A softmax of -inf alone would be 0/0.
     bad = ~(best < np.inf) | ((best == -np.inf) & (kind == "softmax"))
     if bad.any():
         row = int(np.flatnonzero(bad)[0])

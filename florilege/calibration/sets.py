@@ -132,7 +132,9 @@ class SetRule:
         if self.class_thresholds is None:
             return values
         _check_classes(values, self.class_thresholds.size)
-        return values - self.class_thresholds  # its sign is exact
+        # Floats underflow gradually: a difference is 0 only between equal numbers, so comparing it
+        # with 0 decides exactly as comparing the two would.
+        return values - self.class_thresholds
 
     def rank_by(self, scores: ArrayLike) -> NDArray[np.float64]:
         """Weighted scores, which rank the classes: float64 ``(..., classes)``."""
@@ -199,6 +201,7 @@ def best_class(values: NDArray[Any]) -> NDArray[np.int64]:
 
 def _best_k(values: NDArray[Any], k: int) -> NDArray[np.bool_]:
     """Mask of each row's ``k`` largest values; the first of equal ones."""
+    # Negated, not reversed: reversing a stable order would put the last of equal values first.
     order = np.argsort(-values, axis=1, kind="stable")[:, :k]
     inside = np.zeros(values.shape, dtype=np.bool_)
     np.put_along_axis(inside, order, True, axis=1)

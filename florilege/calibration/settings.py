@@ -290,6 +290,7 @@ class CalibrationPlan(CalibrationSettings):
     def grid(self) -> tuple[float, ...]:
         """1.0, 1.1, ... to 20 or the number of classes, and every requested K; ascending."""
         last = min(GRID_END, self.classes)
+        # Divided, not added up: only the quotient is the float that the text 1.1 stands for.
         return tuple(sorted({*(step / 10 for step in range(10, 10 * last + 1)), *self.ks}))
 
     @property

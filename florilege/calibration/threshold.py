@@ -52,6 +52,8 @@ class Largest:
 
     def __init__(self, keep: int) -> None:
         self.keep = keep
+        # Half as many again at least: a compaction passes over the whole buffer, and is then paid
+        # for by as many new numbers.
         self._full = keep + max(keep // 2, BLOCK)  # a larger buffer is cut down to `keep` numbers
         self._buffer: FloatArray | None = None  # the `keep` largest so far, more numbers, free room
         self._buffer_size = 0
@@ -66,9 +68,12 @@ class Largest:
 
     def merge(self, other: "Largest") -> None:
         """Add the numbers of another one with the same ``keep``; ``other`` is not changed."""
+        # Read before anything is added, since the other may be this one.
         dropped = other._dropped
         self.add(other._values.copy() if other is self else other._values)
         self._compact()
+        # The other's `keep` largest are now among these, so this floor is at least as high as its
+        # floor. If it is higher, what the other dropped is below it.
         if other._floor == self._floor:
             self._dropped += dropped
 
@@ -100,6 +105,8 @@ class Largest:
             return Threshold(lambda_val=smallest, achieved=values.size / rows, rows=rows, ties=0)
         last_kept, first_cut = float(values[-rank]), float(values[-rank - 1])
         members = rank if last_kept > first_cut else self.reaching(last_kept)
+        # The sum of two large logits can overflow. Between neighbouring floats the midpoint rounds
+        # to one of them; if that is the lower one, the first score cut would be kept.
         middle = (last_kept + first_cut) / 2
         if not math.isfinite(middle):
             middle = last_kept / 2 + first_cut / 2
@@ -152,6 +159,7 @@ class Largest:
             self._dropped = 0
         self._dropped += int(np.count_nonzero(values[:surplus] == floor))
         self._floor = floor
+        # The order does not matter, so only as many move as there are free places at the start.
         moved = min(surplus, self.keep)  # from the end to the place of dropped values
         values[:moved] = values[values.size - moved :]
         self._buffer_size, self._is_sorted = self.keep, False
@@ -269,7 +277,9 @@ class BestOfRows:
         self, rows: int, max_average_k: RealNumber, *, max_size: int, min_size: int
     ) -> None:
         self._max_size, self._min_size, self._seen = max_size, min_size, 0
+        # Enough for `mean_threshold` too: B is at least K, so it never keeps more than this rank.
         self._largest = Largest(exact_rank(as_fraction(max_average_k) - min_size, rows) + 1)
+        # One column even where the best class fills the set: blocks of rows need a width.
         keep = max(1, max_size - min_size)
         self._first = np.full((rows, keep), THRESHOLDS.size, dtype=np.uint16)
 
@@ -279,6 +289,7 @@ class BestOfRows:
         keep = min(self._first.shape[1], classes)
         best = np.partition(rest, classes - keep, axis=1)[:, classes - keep :]
         self._largest.add(best.reshape(-1))
+        # The table descends, so the thresholds that a score reaches are its last ones.
         reached = np.searchsorted(THRESHOLDS[::-1], best, side="right")
         self._first[self._seen : self._seen + batch, :keep] = THRESHOLDS.size - reached
         self._seen += batch
@@ -314,9 +325,13 @@ class BestOfRows:
         first one whose true mean size exceeds K passes with probability at most ``delta``. ``seed``
         shuffles the rows.
         """
+        # Rows come class by class from a folder; for a bet, each must be a fresh draw given those
+        # before it.
         order = np.random.default_rng(seed).permutation(self._seen)
         sizes = np.full(self._seen, self._min_size, dtype=np.int32)
         max_size, threshold = self._max_size, LARGEST
+        # From the top, and never past the first failure: a fixed sequence needs no correction for
+        # the number of tests.
         for start in range(0, THRESHOLDS.size, AT_ONCE):
             added = self._reaching_first(start)[:, order]
             reached = sizes + np.cumsum(added, axis=0, dtype=np.int32)
@@ -367,10 +382,14 @@ def _log_capital(
 ) -> NDArray[np.float64]:
     """Log of the capital of each test after each of the first ones of ``total`` values."""
     rows = np.arange(1, values.shape[1] + 1)
+    # Both begin as if one row had been seen, with mean 1/2 and variance 1/4, as in Waudby-Smith and
+    # Ramdas.
     means = (0.5 + np.cumsum(values, axis=1)) / (rows + 1)
     variances = (0.25 + np.cumsum((values - means) ** 2, axis=1)) / (rows + 1)
     # A bet depends on earlier rows only.
     before = np.insert(variances, 0, 0.25, axis=1)[:, : values.shape[1]]
+    # `total`, not the rows given: the first rows are then bet on as they are in the whole. A value
+    # of 1 takes at most three quarters of the capital, so that no single row can ruin it.
     bets = np.minimum(np.sqrt(2 * math.log(1 / delta) / (total * before)), 0.75 / (1 - bound))
     capital: NDArray[np.float64] = np.cumsum(np.log1p(bets * (bound - values)), axis=1)
     return capital

@@ -131,7 +131,9 @@ def calibrate_bundle(
             files |= updated_files(*card_files, measured.record)
             if reference is not None:
                 files[REFERENCES[measured.record.measured.runtime]] = reference.to_bytes()
+        # `measured` is now that of the last runtime, which serves.
         files[LOOK_ALIKES] = json.dumps(look_alikes(measured), sort_keys=True).encode()
+        # A file of these names that was not written now belongs to an older calibration.
         names = {*CALIBRATIONS.values(), *REFERENCES.values(), OCCURRENCES}
         replace_files(path, files, without=names - files.keys())
         if report is not None:
@@ -248,6 +250,7 @@ class _PairCounts:
         true = labels[rows]
         keys = np.minimum(true, others) * self._classes + np.maximum(true, others)
         keys = np.concatenate([self._pairs, keys[true != others]])
+        # Pairs seen before weigh as much as they were counted, new ones 1.
         weights = np.concatenate([self._counts, np.ones(len(keys) - len(self._counts), np.int64)])
         self._pairs, places = np.unique(keys, return_inverse=True)
         self._counts = np.bincount(places, weights, minlength=len(self._pairs)).astype(np.int64)

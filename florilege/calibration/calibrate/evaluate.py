@@ -171,6 +171,8 @@ class Evaluation:
         if data is not None:
             noise = noisy_labels(label_noise, bundle.classes, data, pictures, say)
             places = places_of(bundle, data, pictures, None, say)
+        # Drawn places follow the records of the true species, and would make any figure look too
+        # good.
         real = None if places is None or places.simulated else places
         photos = LabelledPhotos.of(record, outputs, noise, real)
         with progress(len(outputs.labels) + len(record.views), "measuring sets") as advance:

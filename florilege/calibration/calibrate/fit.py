@@ -111,6 +111,7 @@ def fit_record(
         tables=(*tables, *choice.others),
         place_prior=choice.place,
     )
+    # From the record that is not complete yet: it alone knows the certificate and the largest set.
     shots = _shots(single, plan, photos, class_counts, record.default_point)
     return replace(record, selection=_known(record), shots=shots).with_id()
 
@@ -221,7 +222,9 @@ def _choose_strength(
     options = [_ViewScores(sources[-1].view, scoring, strength) for strength in STRENGTHS]
     index, gain = _simplest(photos, plan, options)
     rate = 0.0 if photos.noise is None else photos.noise.noise.rate
-    gain /= 1 - rate  # both sizes are K
+    # Sets hold the label in (1 - e) hits + e chance of all cases. The mean size is K at every
+    # strength, and so is the chance: only the factor remains of a difference.
+    gain /= 1 - rate
     return replace(prior, strength=STRENGTHS[index], gain=gain, rows=sources[-1].rows)
 
 
@@ -261,6 +264,8 @@ def _simplest(
         source = photos.source(view, scoring, strength=strength, most=most)
         tabulated = tabulate(source, plan, "sizes")
         too_large = tabulated.sizes.mean(axis=0) > SIZE_TOLERANCE * np.array(plan.compared)
+        # Sets enlarged by ties get the hits of the simplest scores: with no gain they are never
+        # chosen.
         hits.append(hits[0] if hits and too_large.any() else tabulated.hits)
     index, gains = choose_simplest(np.stack(hits), observations=source.observations)
     return index, float(gains[plan.compared.index(plan.default_k)])
@@ -273,6 +278,8 @@ def _tabulate_views(
     for view, scoring, strength, candidates in choice.views:
         total = networks * candidates
         source = photos.source(view, scoring, strength=strength, candidates=total)
+        # Without strength a place changes no score, and the thresholds of the view without it
+        # serve.
         if source.enough and (view.place is None or strength > 0):
             yield tabulate(source, plan)
         advance()

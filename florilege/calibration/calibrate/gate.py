@@ -126,6 +126,7 @@ def check_comparable(
         photos_for(old, data, split)
     except DataError as error:
         raise DataError(f"{against} cannot be compared on these photos: {error}") from error
+    # Opened only to fail now, not after the new bundle has scored every photo.
     Session(old, device=device, runtime=older.measured.served_by)
 
 

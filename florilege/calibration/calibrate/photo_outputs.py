@@ -174,9 +174,9 @@ def outputs_of(
     """Run the network on every photo of a split, in as many threads as there are cores.
 
     ``features`` need a graph with this output. Ray ``workers`` give the same outputs, but for the
-    last digits on a GPU, where they take one photo at a time. Photos whose
-    outputs are in the folder ``cache`` are only read and hashed; the outputs of the others are
-    added to it, also those before an interruption. Workers do without.
+    last digits on a GPU, where they take one photo at a time. Photos whose outputs are in the
+    folder ``cache`` are only read and hashed; the outputs of the others are added to it, also those
+    before an interruption. Workers do without.
 
     Raises:
         DataError: The split is empty, or photos cannot be read; the message lists them.
@@ -297,6 +297,8 @@ def _fill(
             if isinstance(result, str):
                 failures.append(result)
                 continue
+            # After a failure the others are scored all the same: for the list of all failures, and
+            # for the store.
             additions.append(result)
             if not failures:
                 outputs.append(result.outputs)

@@ -67,6 +67,7 @@ def _records(
 ) -> "tuple[list[str], array[int], array[int], array[float]]":
     """Regions, months, class indices and weights of the rows whose species is a class."""
     regions, months, indices, weights = list[str](), array("b"), array("i"), array("d")
+    # Rows are numbered as an editor shows them: the header is the first.
     for number, cells in enumerate(zip(*(table[name] for name in COLUMNS), strict=True), 2):
         try:
             place, weight = _checked(cells)

@@ -140,6 +140,8 @@ def _anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
         Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", 2024.
     """
     misses = rows - hits
+    # The likelihood of a mixture of all probabilities, B(hits + 1, misses + 1). A player who bets
+    # by it against p holds this over the likelihood of p.
     capital = lgamma(hits + 1) + lgamma(misses + 1) - lgamma(rows + 2)
     limit = capital + log(1 - level)  # the log likelihood below which p is ruled out
 

@@ -55,11 +55,15 @@ class _Capital:
         count = self.rows + np.arange(1, len(log_gains) + 1)  # rows played after each
         entering = -np.log(count + 1.0) - np.log(count + 2.0)  # the share of the next row
         gains = np.cumsum(log_gains / self.cluster_size, axis=0)  # (rows, players)
+        # A share that enters at a row grows by the gains of later rows alone. Divided by the gains
+        # so far, the shares add up to a running sum: no loop over the rows.
         started = np.concatenate([self.logs[np.newaxis], entering[:, np.newaxis] - gains])
         in_game = gains + np.logaddexp.accumulate(started, axis=0)[1:]  # (rows, players)
         if len(in_game):
             self.logs, self.rows = in_game[-1].copy(), int(count[-1])
         mean = np.logaddexp.reduce(in_game, axis=1) - np.log(self.logs.size)
+        # The shares 1 / (k (k + 1)) up to row k sum to 1 - 1 / (k + 1), so this is left of the
+        # capital.
         held_back = -np.log(count + 2.0)
         return np.asarray(np.logaddexp(mean, held_back))
 
@@ -144,6 +148,8 @@ class DistributionTest(_Capital):
         evidence = [np.empty(0)]
         for start in range(0, len(rows), ROWS_AT_ONCE):
             ranks = self.ranks(rows[start : start + ROWS_AT_ONCE])[:, np.newaxis]
+            # A cosine of whole half-turns has the mean 0 over [0, 1], so a bet on a uniform rank is
+            # fair.
             waves = np.repeat(np.cos(np.pi * _WAVES * ranks), _SWINGS.size, axis=1)
             bets = np.tile(_SWINGS, _WAVES.size) * waves
             evidence.append(self.play(np.log1p(np.concatenate([bets, -bets], axis=1))))

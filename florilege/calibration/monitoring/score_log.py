@@ -116,6 +116,8 @@ class ScoreLogWriter:
 
     def _write(self, line: bytes) -> None:
         if self._file is not None:
+            # Another writer may have deleted the file to make room. What is written to it would be
+            # lost.
             deleted = not os.fstat(self._file).st_nlink
             if deleted or self._written >= self.max_bytes // FILES:
                 self.close()
@@ -125,6 +127,7 @@ class ScoreLogWriter:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
             self._file = os.open(self.folder / NAME.replace("*", suffix), flags, 0o600)
             self._written = 0
+        # The whole line at once and unbuffered, so that a crash tears no more than one.
         byte_count = os.write(self._file, line)
         self._written += byte_count
         if byte_count < len(line):

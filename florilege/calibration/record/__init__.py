@@ -91,7 +91,8 @@ class CalibrationRecord:
             requested values for other views, or another head, kind of score or temperature.
     """
 
-    schema_version: int = field(default_factory=lambda: SCHEMA_VERSION)  # always written
+    # From a factory, since `dump` leaves out what equals a plain default: this is always written.
+    schema_version: int = field(default_factory=lambda: SCHEMA_VERSION)
     calibration_id: str
     created: str
     classes: int
@@ -328,6 +329,7 @@ class CalibrationRecord:
     @cached_property
     def _nearest(self) -> Callable[[View, Setting], dict[int, OperatingPoint]]:
         """`_nearest_points` with a cache that goes with the record."""
+        # On the record, not the function: a cache of the module would hold replaced records.
         return lru_cache(_VIEWS_KEPT)(partial(_nearest_points, self._points, self.photos))
 
     def _point(self, served: Served, index: int, weights: Floats) -> OperatingPoint:

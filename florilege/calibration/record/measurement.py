@@ -126,6 +126,8 @@ class Measurement:
 
     def size_deviation(self, index: int) -> float:
         """Standard deviation of one rule's set size."""
+        # In Python's whole numbers: where all sets have the same size the two products are equal,
+        # and the difference of two large floats would not be 0.
         total, squares = int(self.size_sum[index]), int(self.size_squares[index])
         return sqrt(max(0, self.rows * squares - total * total)) / self.rows
 
@@ -250,6 +252,8 @@ def _reaching(values: Floats, thresholds: Floats) -> Ints:
     cells = rows * ascending.size + reached - 1
     table = np.bincount(cells, minlength=len(values) * ascending.size).reshape(-1, ascending.size)
     counts = np.empty_like(table)
+    # A cell counts values that reach its threshold and no higher one, so sums from the right are
+    # needed.
     counts[:, order] = table[:, ::-1].cumsum(axis=1)[:, ::-1]
     return counts
 
@@ -304,6 +308,7 @@ def _members_inside(rules: Sequence[SetRule], scores: FloatArray, members: Bools
         order, places = np.argsort(-ranked, axis=1, kind="stable"), np.arange(values.shape[1])
         np.put_along_axis(ranks, order, places[np.newaxis], axis=1)
         if first.top_k is not None:
+            # The k best have ranks 0 to k - 1, so minus the rank is at least 1 - k.
             values = -ranks.astype(np.float64)
             thresholds = np.array([1 - (rule.top_k or 0) for rule in rules], dtype=np.float64)
         else:

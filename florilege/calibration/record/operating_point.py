@@ -93,6 +93,7 @@ def _skewness(sizes: Sequence[int], mean: float, deviation: float, most: int) ->
     """
     if deviation == 0:
         return 0.0
+    # Up to 2 ** n there are always more than n bins, since the widest grow by half.
     edges = size_bins(2 ** len(sizes))[: len(sizes) + 1].astype(np.float64)
     lower = edges[:-1]
     widths = np.maximum(np.minimum(edges[1:] - 1, most) - lower, 0)
@@ -123,6 +124,8 @@ def hit_share(
     if noise is not None:
         value = noise.corrected(value, chance / sets)
         low, high = noise.interval(low, high, chance / sets)
+    # The ends are corrected at other rates of wrong labels than the share, and still must enclose
+    # it.
     return _HitShare(value, min(low, value), max(high, value))
 
 

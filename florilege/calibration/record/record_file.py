@@ -195,6 +195,7 @@ def _with_section(card: str, section: str) -> str:
     """The card with this section in place of the one with the same title, or after its end."""
     pattern = re.compile(rf"^{_TITLE}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
     if pattern.search(card):
+        # A function, because a backslash in a replacement text would be an escape.
         return pattern.sub(lambda _: f"{section}\n\n", card, count=1).rstrip("\n") + "\n"
     return f"{card.rstrip()}\n\n{section}".strip() + "\n"
 

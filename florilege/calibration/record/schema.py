@@ -294,7 +294,7 @@ def dump(content: Any, margin: str = "") -> str:
         entries = _entries(content, margin + " ")
         if not any("\n" in entry for entry in entries):
             return f"{{{', '.join(entries)}}}"
-        return f",\n{margin} ".join(entries).join((f"{{\n{margin} ", f"\n{margin}}}"))
+        return f"{{\n{margin} " + f",\n{margin} ".join(entries) + f"\n{margin}}}"
     if isinstance(content, tuple) and content and is_dataclass(content[0]):
         lines = (f"\n{margin} {dump(entry, margin + ' ')}" for entry in content)
         return f"[{','.join(lines)}\n{margin}]"
@@ -310,6 +310,7 @@ def parse(text: str | bytes, kind: Any) -> Any:
     from pydantic_core import from_json  # here, so that the library needs only NumPy
 
     try:
+        # Before all else: a record of another version does not fit the reader, but is not damaged.
         version = from_json(text)["schema_version"]
         if version != SCHEMA_VERSION:
             older = isinstance(version, int) and version < SCHEMA_VERSION

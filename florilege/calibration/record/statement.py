@@ -16,7 +16,7 @@ PHRASES: dict[str, _Phrases] = {
     path.stem: json.loads(path.read_text("utf-8"))
     for path in sorted((Path(__file__).parent / "languages").glob("*.json"))
 }
-"""_Phrases of the sentence by language code; ``whole`` joins them. Each file has the same keys."""
+"""Phrases of the sentence by language code; ``whole`` joins them. Each file has the same keys."""
 
 
 def statement(

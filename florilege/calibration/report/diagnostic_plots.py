@@ -74,6 +74,7 @@ def sizes_achieved(average_k: Sequence[Row]) -> Figure:
 def _size_bars(sizes: Ints) -> _Bars:
     """A bar for each size, and one for all sizes beyond the 99th percentile."""
     first = int(min(1, sizes.min()))
+    # inverted_cdf gives a size that occurs, not a fraction between two.
     last = int(min(np.quantile(sizes, 0.99, method="inverted_cdf"), first + MOST_BARS - 1))
     names = [str(size) for size in range(first, last + 1)]
     if sizes.max() > last:

@@ -41,6 +41,7 @@ STYLE: Final[dict[Any, Any]] = {
     "grid.color": GRID,
     "grid.linewidth": 0.7,
     "legend.frameon": False,
+    # Without it the ids inside a plot are random, and equal figures would give different files.
     "svg.hashsalt": "florilege",
     "text.color": INK,
     "xtick.color": GREY,

@@ -66,6 +66,8 @@ class _SetEstimator:
             raise ValueError("scores must have one column for each class; two have the same name")
         spec = RULES[self._rule]
         arguments = {name: value for name, value in self.get_params().items() if value is not None}
+        # Estimators name a mean size `k`, as commands and requests do; `calibrate` names it
+        # `average_k`.
         arguments[spec.takes] = arguments.pop(spec.asks, None)
         true = None if labels is None else _indices(labels, classes)
         self.rule_ = calibrate(self._rule, values, true, **arguments)
@@ -149,6 +151,7 @@ class _SetEstimator:
             rule = cls(**content["params"])
             rule.rule_ = SetRule.from_json(json.dumps(content["rule"]))
             names = content["classes"]
+            # As one array of text, the classes 1 and "1" would be the same.
             rule.classes_ = np.array(names, object if len({*map(type, names)}) > 1 else None)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path} holds no rule of {cls.__name__}: {error}") from error

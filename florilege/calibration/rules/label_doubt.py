@@ -53,6 +53,7 @@ class _LabelDoubt:
         which say little of each other.
         """
         chance = self.wrong_rate / len(np.unique(self.labels))
+        # A label drawn from all classes is by `chance` the right one, and then counts as right.
         if_right = (1 - self.wrong_rate + chance) * self.probabilities
         if_wrong = chance * (1 - self.probabilities)
         doubted = _can_be_judged(self.labels, self.probabilities) & (self.answers == 0)
@@ -182,6 +183,7 @@ def _log_probabilities(values: NDArray[np.float32], labels: Ints, fold: Bools) -
     place[classes] = np.arange(len(classes))
     own, rows = place[labels[fold]], np.flatnonzero(fold)
     means, covariance = _moments(values[~fold], place[labels[~fold]], counts[classes])
+    # With one photo of each class the covariance is 0, and only the identity can be inverted.
     scale = np.trace(covariance) / len(covariance) or 1.0
     for index, shrinkage in enumerate(_SHRINKAGES):
         shrunk = (1 - shrinkage) * covariance + shrinkage * scale * np.eye(len(covariance))

@@ -303,12 +303,15 @@ class NoisyCoverage:
 
     def _misses(self) -> Ints:
         """Rows whose set lacks the label, by threshold."""
+        # A score in bin j reaches the j lowest thresholds, so the sets at threshold t lack bins 0
+        # to t.
         misses: Ints = np.cumsum(self._true)[:-1]
         return misses
 
     def _chances(self) -> Floats:
         """The mean chance that a class drawn from the group is in the set, by threshold."""
         chances: Floats = np.cumsum(self._chance[:0:-1])[::-1] / self._rows
+        # A sum of many 1/size may round to more than 1, whose divergence is not a number.
         return np.minimum(chances, 1.0)
 
     def _threshold(self, index: int) -> float:

@@ -144,6 +144,8 @@ class ScoreSummary:
         check_average_k(average_k, lowest=self.min_size, classes=self.classes)
         threshold = self._top.threshold(as_fraction(average_k) - self.min_size)
         members = round(threshold.achieved * threshold.rows) + self.min_size * threshold.rows
+        # With a single class, which every set holds, no score is left that could choose a
+        # threshold.
         lambda_val = self._smallest if self.classes == self.min_size else threshold.lambda_val
         return self._rule(rule, lambda_val, achieved=members / threshold.rows, ties=threshold.ties)
 
@@ -200,6 +202,8 @@ class ScoreSummary:
         """
         true, labels = self._true_scores(), np.concatenate(self._labels)
         quantiles = partial(class_quantiles, true, labels, self.classes, coverage)
+        # Here one quantile alone decides, and split conformal prediction covers it without a
+        # factor.
         if macro_weight in (0, 1):
             own, shared = quantiles(candidates=self.candidates)
             thresholds = interpolate(self._all_finite(own), self._finite(shared), macro_weight)
@@ -209,6 +213,7 @@ class ScoreSummary:
                 f"got {self._smallest}"
             )
         else:
+            # Without `candidates`: the factor allows for them, once.
             (own, shared), (own_below, shared_below) = quantiles(), quantiles(below=1)
             cut = Cut(
                 own=self._all_finite(own),
