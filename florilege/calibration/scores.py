@@ -261,6 +261,7 @@ class DistributionOf:
     def result(self) -> Distribution:
         """The distribution of the rows so far, at least one."""
         values = np.concatenate(self._logsumexp)
+        # Many equal logits give equal quantiles, and a histogram needs edges that ascend.
         edges = np.unique(np.quantile(values, np.arange(LOGSUMEXP_BINS) / LOGSUMEXP_BINS))
         places = np.maximum(np.searchsorted(edges, values, side="right") - 1, 0)
         return Distribution(

@@ -231,6 +231,8 @@ def import_feedback(store: Path, out: Path, data: str | None = None) -> _Feedbac
         rows = _write_photos(feedback.photos, feedback_rows, folder)
     table = _table_of([*others, *rows])
     write_table(out, table)
+    # After the manifest is written: a crash between the two leaves photos too many, none that is
+    # missing.
     for path in set(folder.iterdir()) - {out.parent / row["path"] for row in rows}:
         if _PHOTO_NAME.fullmatch(path.name):
             path.unlink()

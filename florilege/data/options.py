@@ -172,6 +172,7 @@ def fraction(key: str, seed: int) -> float:
         >>> 0.0 <= fraction("a", 0) < 1.0
         True
     """
+    # 48 bits fit into a float64, so the largest of them does not round to 1.
     return int.from_bytes(_digest(key, seed)[:6], "big") / 2**48
 
 

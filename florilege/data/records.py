@@ -231,6 +231,8 @@ class Part:
         numbers = {name: number for number, name in enumerate(dict.fromkeys(observations))}
         positions = np.argsort(np.random.default_rng(_SEED).permutation(len(numbers)))
         row_positions = positions[[numbers[name] for name in observations]]  # (rows,)
+        # The end of one part and the start of the next are the same product, so no plant is lost or
+        # in both.
         start, stop = self.start * len(numbers), self.stop * len(numbers)
         return np.flatnonzero((row_positions >= start) & (row_positions < stop))
 

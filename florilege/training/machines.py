@@ -102,6 +102,8 @@ class Ranks:
         code = None if error is None else getattr(error, "exit_code", 1)
         dist.all_gather_object(received, (code, value), group=group or self.messages)
         codes = {rank: code for rank, (code, _) in enumerate(received) if code is not None}
+        # One of those that failed reports, so that the user reads one message and not one of each
+        # process.
         if error is not None and self.rank == min(codes):
             raise error
         if codes:

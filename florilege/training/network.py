@@ -78,6 +78,7 @@ class Objective:
             [len(part) if soft else self._divisor(part) for part in targets.tensor_split(parts)]
             for targets in labels
         ]
+        # Without a counted row all shares are 0, whatever they are divided by.
         total = sum(map(sum, divisors)) or 1.0
         return [parts * by_part[ranks.rank if parts > 1 else 0] / total for by_part in divisors]
 

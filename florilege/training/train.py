@@ -132,6 +132,8 @@ class _TrainingProcess:
         folder = self.folder
         self.resumed = self.resume and folder.config.is_file()
         self.restored = self.resumed and folder.last.is_file()
+        # `last.pt` of a head on features lacks the backbone: `best.safetensors` has it, once an
+        # epoch has ended.
         self.fresh = not self.restored or (bool(self.config.freeze) and not folder.best.is_file())
         self.notes = list[str]()  # for the user, once the folder is locked
 

@@ -151,6 +151,7 @@ def _object_reader(kind: Any) -> Read:
 def _simple(kind: type, value: Any) -> Any:
     if kind is float and type(value) is int:
         return float(value)
+    # Not `isinstance`, for which true and false are whole numbers.
     if type(value) is not kind:
         raise ValueError(f"a {kind.__name__} is expected, not {str(value)[:40]}")
     return value

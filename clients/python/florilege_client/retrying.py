@@ -40,6 +40,7 @@ class Retries:
 
     def backoff_s(self, tried: int, draw: float) -> float:
         """Seconds to wait after ``tried`` tries; ``draw`` is between 0 and 1."""
+        # The exponent is bounded because 2.0 ** 1024 is an OverflowError.
         return draw * min(self.longest_s, self.first_s * 2.0 ** min(tried - 1, 60))
 
 

@@ -76,6 +76,7 @@ def _choose_rules(
     if extent == "full":
         groups += _weighted(source, plan, ks)
     groups = [of for of in groups if of.rules]
+    # A stable sort: `average_k`, whose sets are watched by their place, stays first.
     return sorted(groups, key=lambda of: bool(of.guarantee) or RULES[of.rules[0].rule].by_class)
 
 

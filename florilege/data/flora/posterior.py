@@ -130,6 +130,7 @@ def bayes_average_k_accuracy(k: float) -> float:
     Species enter in the order of their posterior; ties at the cut are broken at random.
     """
     sizes, hits, _ = _frontier(k)
+    # Between two steps a species is in a share of the sets: what breaking a tie at random does.
     return float(np.interp(k, sizes, hits))
 
 

@@ -333,6 +333,7 @@ def background(rng: np.random.Generator) -> Image.Image:
     spots = mix @ _GROUNDS + rng.normal(0.0, 5.0, size=(3, 3, 1))
     small = Image.fromarray(spots.clip(0, 255).astype(np.uint8))
     fine = small.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+    # By whole pixels, which the average over `SCALE` pixels at the end gives back as they are.
     return fine.resize((SIDE * SCALE, SIDE * SCALE), Image.Resampling.NEAREST)
 
 
@@ -353,6 +354,7 @@ def organ_places(visible: Sequence[int], rng: np.random.Generator) -> list[list[
         positions = centres[int(np.argmax(apart))]
     else:
         positions = _CORNERS[rng.permutation(4)[: len(visible)]]
+        # The corners are 24 pixels apart and 12 from the edges: at this radius nothing touches.
         radii = np.minimum(radii, 11.5)
     placed: list[list[float]] = (SCALE * np.column_stack([positions, radii])).tolist()
     return placed

@@ -129,6 +129,7 @@ def _pictures(folder: Path, root: Path, ignored: list[str], above: frozenset[str
 def _visible(folder: Path) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         visible = [entry for entry in entries if not entry.name.startswith(".")]
+    # Each disk lists a folder in an order of its own, and the order of rows must not depend on it.
     return sorted(visible, key=lambda entry: entry.name)
 
 

@@ -151,6 +151,7 @@ PLACE: Final = (
     "photos and lists of iNaturalist's competitions are at github.com/visipedia/inat_comp"
 )
 _CATEGORIES: Final = "categories.json"
+# The competition of 2017 also has lists of boxes, such as `train_2017_bboxes.json`.
 _JSON_NAME = re.compile(rf"(?P<split>{'|'.join(SPLITS)})(?!\w*bboxes)\w*\.json")
 _BEGINNING = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"(info|licenses|images|annotations|categories)"')
 

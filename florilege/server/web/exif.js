@@ -1,5 +1,7 @@
 // What a camera wrote into a photo: when and where it was taken. EXIF in JPEG, HEIC, PNG and WebP.
 
+// What precedes the TIFF header in JPEG, WebP, PNG and HEIC, in this order. To search for it takes
+// no parser of four formats.
 const START = /(?:Exif\0\0|EXIF[^]{4}|eXIf|\0{4})(?=II\*\0|MM\0\*)/;
 const [EXIF, GPS, TAKEN] = [0x8769, 0x8825, 0x9003];
 const [NORTH_SOUTH, LATITUDE, EAST_WEST, LONGITUDE] = [1, 2, 3, 4];

@@ -55,6 +55,8 @@ const capital = (text) => text.charAt(0).toLocaleUpperCase() + text.slice(1);
 /** What all species have in common, as far as it says more than their names. */
 function showCommon(members, rate) {
   const group = commonGroup(members);
+  // No name holds this character: the sentence is cut there, and an element with the name put
+  // between.
   const mark = "\0";
   const sentence = !group ? words.cannotTell : (rate?.value >= SURE ? words.surely : words.likely)(mark);
   const [before, after] = sentence.split(mark);

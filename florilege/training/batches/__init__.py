@@ -67,6 +67,8 @@ class Features:
 
     def spread(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of each dimension, float32; 1 for a constant dimension."""
+        # In two passes: in one, the difference of two large sums would cancel where the mean is
+        # large.
         sums = sum(values.sum(0, dtype=np.float64) for values, _ in self.blocks())
         mean = sums / len(self)
         squares = sum(np.square(values - mean).sum(0) for values, _ in self.blocks())
@@ -165,9 +167,8 @@ class Sources:
             validation = _keep_all(validation, workers=readers)
         median_side = train.short_side() or side
         shrunk_side = max(side, median_side // max(1, median_side // side))  # by a whole factor
-        if (
-            free_bytes >= len(train) * 4 * shrunk_side**2
-        ):  # 3 bytes a pixel, 4 pixels wide for 3 high
+        # Three bytes a pixel, and photos are about four wide for three high.
+        if free_bytes >= len(train) * 4 * shrunk_side**2:
             training = _keep_all(training, workers=readers)
         elif config.picture_cache is not None:
             training = replace(training, cache=PictureCache(Path(config.picture_cache), side))
@@ -291,6 +292,8 @@ class BatchLoader:
     def _prepared(
         self, keys: Sequence[_BatchKey], pictures: PictureDataset | Features
     ) -> Iterator[Batch]:
+        # In place: this list is the sampler of the loader, whose workers live on from epoch to
+        # epoch.
         self._keys[:] = keys
         for batch in self._loader:
             if batch.problems:
@@ -323,6 +326,7 @@ def _uniforms(seed: int, epoch: int, rows: Rows, count: int) -> NDArray[np.float
     streams = _mix(stream + rows.astype(np.uint64))  # (rows,)
     counters = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN)  # (count,)
     bits = _mix(streams[:, None] + counters)  # (rows, count)
+    # The 53 highest bits, as many as a float64 holds: every result is exact and below 1.
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

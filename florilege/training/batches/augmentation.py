@@ -36,6 +36,8 @@ def augment(
         view = view[:, ::-1]
     if draws[5] < config.flip_vertical:
         view = view[::-1]
+    # A step keeps its numbers wherever it stands, so that a seed gives the same views if steps are
+    # added.
     if draws[12] < config.transpose:
         view = view.transpose(1, 0, 2)
     if config.shift:
@@ -68,7 +70,7 @@ def _crop_box(width: int, height: int, config: AugmentConfig, draws: Sequence[fl
 
 
 def _resized(picture: Picture | Image.Image, box: Box, size: int) -> Picture:
-    """The part ``box`` of ``picture``, _resized to ``size`` x ``size`` with antialiasing."""
+    """The part ``box`` of ``picture``, resized to ``size`` x ``size`` with antialiasing."""
     width, height = _size(picture)
     whole = box == (0.0, 0.0, float(width), float(height))
     if whole and width == height == size:
@@ -94,6 +96,7 @@ def _shifted(picture: Picture, down: int, right: int, border: Border = "reflecte
 
 def _rotated(picture: Picture, degrees: float, border: Border = "reflected") -> Picture:
     height, width = picture.shape[:2]
+    # (sqrt(2) - 1) / 2 is 0.207: so far a square turned by 45 degrees reaches beyond its sides.
     margin = min(math.ceil(0.21 * max(height, width)), height - 1, width - 1)
     padded = Image.fromarray(_padded(picture, margin, border))
     turned = np.array(padded.rotate(degrees, Image.Resampling.BILINEAR))

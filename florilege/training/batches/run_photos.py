@@ -88,6 +88,7 @@ class RunPhotos:
         ours = self._arrays()
         for others in ranks.gather(ours):
             for name, hashes in others.items():
+                # 0 is unknown, and all who know a hash know the same one.
                 np.maximum(ours[name], hashes, out=ours[name])
 
     def note(

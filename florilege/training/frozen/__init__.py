@@ -104,6 +104,7 @@ class _FrozenBackbone:
         return store.values(_FINGERPRINT)[store.rows_of(ids)].view("<u8")
 
     def _add(self, store: OutputStore, split: Split, ids: list[bytes]) -> None:
+        # Backwards, so that of equal photos the first one stays.
         first_row = dict(zip(reversed(ids), reversed(range(len(ids))), strict=True))
         rows = sorted(first_row[photo] for photo in store.missing(first_row))
         pictures = PictureDataset(split, partial(load, preprocess=self.preprocess))
@@ -228,6 +229,7 @@ class HeadOnFeatures(nn.Module):
         self.register_buffer("mean", torch.zeros_like(mean) if cosine else mean)
         self.register_buffer("deviation", torch.ones_like(mean) if cosine else deviation)
         self.to(next(network.head.parameters()).device)
+        # The inverse of `joined`, so that the head starts as the function that it was.
         for layer in _linear_layers(self.head):
             layer.bias.data += layer.weight.data @ self.mean
             layer.weight.data *= self.deviation

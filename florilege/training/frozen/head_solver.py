@@ -153,6 +153,7 @@ class _HeadProblem:
         """Variance of a dimension of the features that a cosine head sees, mean over dimensions."""
         parts = [F.normalize(values, dim=1).sum(0) for values, *_ in self.blocks()]
         mean = torch.stack(parts).double().sum(0) / len(self.train)
+        # The squares of a direction sum to 1.
         return float((1 - mean.square().sum()) / len(mean))
 
     def squares(self) -> Tensor:

@@ -168,6 +168,7 @@ class Run:
                 losses.append(loss.detach())
         self.compiles_next = False
         if config.optimiser.clip_norm is not None:
+            # In fp16 gradients are scaled up, and the limit is for the true ones.
             trained.scaler.unscale_(trained.optimiser)
             torch.nn.utils.clip_grad_norm_(trained.network.parameters(), config.optimiser.clip_norm)
         trained.scaler.step(trained.optimiser)
@@ -202,12 +203,15 @@ class Run:
 
         The processes take batches in turn; each reduces its own, and the first joins the rest.
         """
+        # Batch norm has other statistics in each process, and one network is measured.
         self.ranks.broadcast_buffers(self.trained.network, self.trained.measured)
         self.averaging.eval()
         self.measured.eval()
         stream, rows = loader.validation(), len(loader.sources.validation)
         figures = ValidationMeter(rows=rows, metric=self.config.validation.chosen_by)
         finite = True
+        # As many rounds in every process, also where batches run out: each exchanges the flags of
+        # `save_if_due`. So a logit that is not finite is raised only after them.
         for _ in range(loader.validation_rounds):
             self.save_if_due()
             batch = next(stream, None)

@@ -106,7 +106,8 @@ def _restore(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Load the ``state_dict`` of an optimiser that may have been on another kind of device."""
     for group, ours in zip(state["param_groups"], optimiser.param_groups, strict=True):
         if "fused" in ours:
-            group["fused"] = ours["fused"]  # it decides on which device the moments are
+            # The flag decides on which device the moments are loaded.
+            group["fused"] = ours["fused"]
     optimiser.load_state_dict(state)
 
 

@@ -214,6 +214,7 @@ def _tensor(numbers: Any) -> Tensor | None:
     if isinstance(numbers, Tensor):
         return numbers.detach() if numbers.requires_grad else numbers
     try:
+        # "same_kind" refuses text and complex numbers, which a plain cast would take or cut.
         return torch.from_numpy(np.asarray(numbers).astype(np.float64, casting="same_kind"))
     except (TypeError, ValueError):
         return None

@@ -229,9 +229,8 @@ def refuse_second_derivative() -> None:
 class _GivenGradients(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, result: tuple[Tensor, ...], factor: float, *_scores: Tensor) -> Tensor:
-        values, *gradients = (
-            result  # in a tuple, torch sees no input that is returned, to be copied
-        )
+        # In a tuple, because torch would copy an input that it sees returned.
+        values, *gradients = result
         ctx.save_for_backward(*gradients)
         ctx.factor = factor
         return values

@@ -211,6 +211,7 @@ def _margin_entropy(
     best = work.amax(1, keepdim=True)
     own = work.gather(1, index) - best
     gradient = torch.maximum(work, best + FLOOR, out=work).softmax(1)
+    # Exact for a label below the floor too: by how much the floor raised it is put back.
     entropy = own.clamp_min(FLOOR) - own - gradient.gather(1, index).log_()
     return entropy.squeeze(1), gradient.scatter_(1, index, -1.0, reduce="add")
 

@@ -43,6 +43,7 @@ def top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
     if labels.is_floating_point():
         top = scores.topk(k + 1)
         in_set = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, top.indices[:, :k], True)
+        # A class among the k largest has the (k+1)-th as its k-th rival, another one the k-th.
         rivals = top.values[:, k:].where(in_set, top.values[:, k - 1 : k])
         return _mixture(rivals - scores + 1, labels)
     others = scores.scatter(1, labels.unsqueeze(1), -torch.inf)
@@ -120,6 +121,7 @@ def _true(scores: Tensor, labels: Tensor) -> Tensor:
 
 def _mixture(slack: Tensor, targets: Tensor) -> Tensor:
     """``sum_c t_c max(0, slack_c)``, shape ``(batch,)``; writes into ``slack``."""
+    # On detached views, so that autograd records the last product alone, whose slope is the share.
     slack.detach().masked_fill_(targets == 0, 0.0)  # a masked class has an infinite slack
     share = slack.detach().sign().clamp_min_(0).mul_(targets.to(slack.dtype))
     return slack.mul_(share).sum(1)

@@ -126,8 +126,11 @@ def _evaluate(
     agreement, half_size = sums.chunk(2)
     # both sides expect K positives; without a counted row the excess is 0
     half_excess = half_size - average_k / 2 * counted_rows.clamp_max(1)
+    # Half of lambda / L times the squared excess of each side, in terms of half the excess.
     strength = 2 * reg_weight / classes
     of_score, of_estimate = (2 * strength * half_excess).unbind()
+    # The slope of a binary cross-entropy is the probability less the one that is taught: the same
+    # for both sides but for its sign.
     apart = (p - q).mul_(row_share)
     of_scores = torch.addcmul(p, p, p, value=-1).mul_(row_share * of_score).add_(apart)
     of_theta = torch.addcmul(q, q, q, value=-1).mul_(row_share * of_estimate).sub_(apart)
@@ -190,6 +193,7 @@ class _Estimates:
 
     def __init__(self, rows: int, classes: int) -> None:
         start = torch.empty((rows + 1, classes), dtype=torch.float32, device="cpu")
+        # The same numbers in every process: each holds the estimates of all images.
         generator = torch.Generator().manual_seed(0)
         self._table = start.uniform_(-UNOBSERVED, UNOBSERVED, generator=generator)
         self._is_new = torch.ones((rows + 1, 1), dtype=torch.bool, device="cpu")

@@ -159,6 +159,7 @@ def _expand(
     compiling, device = torch.compiler.is_compiling(), scores.device
     index, columns = labels.unsqueeze(1), min(3 * k, scores.shape[1])
     top, head = scores.scatter(1, index, torch.inf).topk(columns)  # the label comes first
+    # With too few possible classes it would be -inf, and -inf less -inf is NaN.
     centre = top[:, k : k + 1].clamp_min(torch.finfo(scores.dtype).min)
     tail, rate = scores - centre, 1 / (k * tau)
     tilt = (_tilt if compiling else _kept_tilt)(

@@ -129,6 +129,8 @@ def _nearby(keys: Tensor, count: int) -> Tensor:
     They lie within the ``count`` chunks whose maxima are largest, the first ones in a tie, or after
     the last whole chunk.
     """
+    # The maxima of numel / width chunks and then count * width values are sorted: fewest at this
+    # width.
     width = int((keys.numel() / max(1, count)) ** 0.5)
     positions = torch.arange(keys.numel(), device=keys.device)
     if width < 2:

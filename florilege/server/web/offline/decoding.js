@@ -15,6 +15,8 @@ const FRAMES = new Set([0xc0, 0xc1, 0xc2, 0xc3, 0xc5, 0xc6, 0xc7, 0xc9, 0xca, 0x
  */
 export async function load(photo, preprocess, maxPixels) {
   const { image_size: side, crop_fraction: share, resample, reducing_gap: gap } = preprocess;
+  // The server's arithmetic, rounding included: another size here would shrink the photo by another
+  // factor.
   const least = Math.ceil(gap * roundHalfEven(side / share));
   const bytes = new Uint8Array(await photo.arrayBuffer().catch(() => { throw { code: "unreadable_file" }; }));
   const header = readHeader(bytes);

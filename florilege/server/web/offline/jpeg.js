@@ -285,6 +285,8 @@ function picture(jpeg, factor) {
       }
       const cb = blue.values[y * blue.width + x] - 128;
       const cr = red.values[y * red.width + x] - 128;
+      // 1.402, 0.344136, 0.714136 and 1.772 with 16 bits after the point, as in libjpeg's
+      // jdcolor.c.
       pixels[to] = byte(grey + ((91881 * cr + 32768) >> 16));
       pixels[to + 1] = byte(grey + ((-22554 * cb - 46802 * cr + 32768) >> 16));
       pixels[to + 2] = byte(grey + ((116130 * cb + 32768) >> 16));
@@ -354,6 +356,7 @@ function inverse1(blocks, from, table, values, at) {
 function inverse2(blocks, from, table, values, at, width) {
   const odd = (a, b, c, d) => -5906 * a + 6967 * b - 10426 * c + 29692 * d;
   const input = (place) => blocks[from + place] * table[place];
+  // As in jidctred.c: the rows below do not read the other columns.
   for (const column of [0, 1, 3, 5, 7]) {
     const even = input(column) << 15;
     const sum = odd(input(column + 56), input(column + 40), input(column + 24), input(column + 8));
@@ -371,6 +374,7 @@ function inverse2(blocks, from, table, values, at, width) {
 
 function inverse4(blocks, from, table, values, at, width) {
   for (let column = 0; column < 8; column += 1) {
+    // As in jidctred.c: the rows below do not read this column.
     if (column === 4) continue;
     const input = (row) => blocks[from + column + 8 * row] * table[column + 8 * row];
     four(input(0), input(1), input(2), input(3), input(5), input(6), input(7));

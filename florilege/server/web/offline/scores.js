@@ -77,6 +77,7 @@ export function generalisedEntropy(values) {
  * length of what lies off their axes. `reference` has axes and directions, arrays of rows.
  */
 export function compareFeatures(features, { axes, directions }) {
+  // Rounded to single precision wherever the server's arrays are, or the last digits would differ.
   const along = axes.map((axis) => Math.fround(dot(axis, features)));
   const length = Math.sqrt(dot(along, along));
   const unit = along.map((value) => Math.fround(value / (length || 1)));

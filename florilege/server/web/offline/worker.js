@@ -34,6 +34,7 @@ async function open() {
   const files = Object.fromEntries(FILES.filter((name) => pack[name]).map((name) => [name, pack[name]]));
   const { contents, kept } = await download(files, (loaded, total) => self.postMessage({ loading: { loaded, total } }));
   const ort = await script("ort.mjs");
+  // More threads need headers that most static hosts do not let people set.
   ort.env.wasm.numThreads = 1;
   ort.env.wasm.wasmBinary = contents.runtime;
   const session = await openSession(ort, contents.network);
