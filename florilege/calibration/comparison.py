@@ -237,7 +237,8 @@ def interval_of_best(
     """
     rows, z = effective_rows(hits, observations), NormalDist().inv_cdf(1 - 0.025 / candidates)
     low, high = score_interval(float(hits.mean()), rows, z=z)
-    least, most = wilson(int(hits.sum()), hits.size, effective=rows)  # longer where misses are few
+    # This one is longer where misses are few.
+    least, most = wilson(int(hits.sum()), hits.size, effective=rows)
     return min(low, least), max(high, most)
 
 

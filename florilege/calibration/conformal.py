@@ -97,7 +97,8 @@ def at_most(successes: int, rows: int, probability: float) -> float:
     return float(np.exp(choices + powers).sum())
 
 
-@lru_cache(8)  # a search for a rank asks hundreds of times for the same rows
+# A search for a rank asks hundreds of times for the same rows.
+@lru_cache(8)
 def _log_choices(rows: int) -> Floats:
     """Logarithms of the binomial coefficients of ``rows`` over 0, 1, ... ``rows``."""
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, rows + 1)))])  # of factorials

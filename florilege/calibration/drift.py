@@ -131,7 +131,7 @@ class Monitor:
             raise ValueError(f"alpha must be in (0, 1) and z above 0, got {alpha} and {z}")
         self.expected, self.rows = expected, 0
         error = expected.size_deviation / sqrt(expected.size_rows)
-        # Wilson's if all sets have the same size.
+        # The second is Wilson's tolerance, which does not vanish if all sets have the same size.
         tolerance = max(z * error, z * z / expected.size_rows)
         smallest, largest = max(0.0, expected.mean_size - tolerance), expected.mean_size + tolerance
         clip = max(expected.largest_size, smallest + 1)

@@ -342,7 +342,8 @@ def largest_fall(rows: int, delta: float) -> float:
     def exceeds(y: float) -> bool:
         return 4 * sqrt(pi / 2) * y * exp(-2 * y * y) + exp(2.36 * y - 4 * y * y) > delta
 
-    return border(exceeds, 0.5, 10.0) / sqrt(rows)  # the bound falls between them
+    # The bound falls between them.
+    return border(exceeds, 0.5, 10.0) / sqrt(rows)
 
 
 def _divergence(share: float, other: float) -> float:

@@ -17,7 +17,8 @@ from florilege.calibration.sets import Floats
 
 LARGEST_K = 20
 """With a larger k the products could leave the range of float64."""
-_CLAMP = 28.0  # logits this far above the k-th largest are certain members: exp(-28) is below 1e-12
+# Logits this far above the k-th largest are certain members: exp(-28) is below 1e-12.
+_CLAMP = 28.0
 ROWS_AT_ONCE = 32
 HEAVY = 3  # this many times k heaviest classes are multiplied one by one
 

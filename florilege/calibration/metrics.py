@@ -114,7 +114,8 @@ def _threshold(lambda_val: float) -> np.float64:
     # A Python float would be rounded to the type of the scores, and float32 has no room for a
     # midpoint.
     threshold = np.float64(lambda_val)
-    if np.isnan(threshold):  # NumPy turns None, of a rule without a threshold, into NaN
+    # NumPy turns None, of a rule without a threshold, into NaN.
+    if np.isnan(threshold):
         raise ValueError(f"lambda_val must be a number, got {lambda_val}")
     return threshold
 

@@ -10,8 +10,10 @@ from numpy.typing import ArrayLike
 from florilege.calibration.sets import Bools, Ints
 
 MadeFrom = Literal["observations", "same_class"]
-FEWEST_GROUPS = 100  # with fewer groups a threshold is too noisy
-FEWEST_TO_SPLIT = 500  # observations: a fifth of them, 100, tells a hit rate to three points
+# With fewer groups a threshold is too noisy.
+FEWEST_GROUPS = 100
+# Of so many observations a fifth, 100, tells a hit rate to three points.
+FEWEST_TO_SPLIT = 500
 _CHOOSING = 5  # one observation in so many chooses
 
 

@@ -15,8 +15,10 @@ from numpy.typing import ArrayLike
 from florilege.calibration.sets import Floats, Ints, Singles
 
 MOST_AXES = 128  # there are at most half as many axes as features
-MOST_FOR_AXES = 1000  # photos that the axes are computed from; more change little and take long
-_LEAST_USE = 1e-9  # eigenvalue of an axis, as a share of the largest; less may be a rounding error
+# More photos change the axes little and take long.
+MOST_FOR_AXES = 1000
+# Of the largest eigenvalue; that of an axis below this share may be a rounding error.
+_LEAST_USE = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +126,8 @@ class Reference:
         file = io.BytesIO(content)
         try:
             arrays = [read_array(file, allow_pickle=False) for _ in range(2)]
-        except (ValueError, MemoryError) as error:  # the latter for a shape of more than fits
+        # MemoryError comes of a header whose shape is larger than memory.
+        except (ValueError, MemoryError) as error:
             raise ValueError(f"not a reference ({error})") from error
         if file.read(1):
             raise ValueError("not a reference (extra bytes at the end)")

@@ -299,7 +299,8 @@ def unseen_threshold(familiarity: ArrayLike, labels: ArrayLike, coverage: float)
     """
     values = np.asarray(familiarity, dtype=np.float64)
     _, classes, photos = np.unique(labels, return_inverse=True, return_counts=True)
-    weights = 1 / (photos[classes] * (len(photos) + 1.0))  # a new class has the rest
+    # Each class weighs the same, and so does a new one, which has what is left of 1.
+    weights = 1 / (photos[classes] * (len(photos) + 1.0))
     order = np.argsort(values, kind="stable")
     place = int(np.searchsorted(np.cumsum(weights[order]), coverage - _ROUNDING))
     return None if place == values.size else float(values[order[place]])

@@ -19,7 +19,8 @@ Guarantee = Literal["mean", "probability"]
 """What holds on new photos: on average over calibrations (``mean``), or for all but a share
 ``delta`` of calibrations (``probability``)."""
 
-BLOCK = 1 << 16  # numbers processed together, so that they fit into the processor's cache
+# Numbers that are processed together: so many fit into the processor's cache.
+BLOCK = 1 << 16
 
 
 def as_scores(scores: ArrayLike, *, first_row: int = 0) -> FloatArray:
@@ -49,7 +50,8 @@ def as_scores(scores: ArrayLike, *, first_row: int = 0) -> FloatArray:
             "scores must have shape (rows, classes) with at least one row and one class, "
             f"got {array.shape}"
         )
-    if not array.max() < np.inf:  # also true for NaN, which max() propagates
+    # Also true for NaN, which max() propagates.
+    if not array.max() < np.inf:
         row, column = np.argwhere(~(array < np.inf))[0]
         raise ValueError(
             f"scores must be below +inf and not NaN, got {array[row, column]} in row "
@@ -173,7 +175,8 @@ class SetRule:
             ValueError: The text is not a rule.
         """
         try:
-            content = json.loads(text, parse_constant=int)  # NaN is no int, so it is refused
+            # NaN and the infinities are no int, so they are refused.
+            content = json.loads(text, parse_constant=int)
             for name in ("class_weights", "class_thresholds"):
                 if content[name] is not None:
                     content[name] = np.array(content[name], dtype=np.float64)
@@ -186,7 +189,8 @@ def largest_set(classes: int, score_kind: str, lambda_val: float) -> int:
     """The most classes a set can hold: softmax scores sum to one, so ``1 / lambda_val`` of them."""
     if score_kind != "softmax" or lambda_val <= 1 / classes:
         return classes
-    return max(1, min(classes, int(1 / lambda_val + 1e-6)))  # allows for rounding of the sum
+    # 1e-6 allows for the rounding of the sum.
+    return max(1, min(classes, int(1 / lambda_val + 1e-6)))
 
 
 def _check_classes(values: NDArray[np.float64], classes: int) -> None:

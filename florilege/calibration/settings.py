@@ -46,7 +46,8 @@ def _words(text: Any) -> Any:
 
 _Numbers = Annotated[tuple[float, ...], BeforeValidator(_numbers)]
 _Coverages = Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], BeforeValidator(_numbers)]
-_Temperatures = Annotated[  # no float32 logit can overflow
+# In this range no float32 logit can overflow.
+_Temperatures = Annotated[
     tuple[Annotated[float, Field(ge=0.01, le=100)], ...], BeforeValidator(_numbers)
 ]
 _Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Where the network runs.")]

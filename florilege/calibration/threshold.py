@@ -122,7 +122,8 @@ class Largest:
         if self._floor == -np.inf:
             above = values[values > -np.inf]
         else:
-            reaching = values.compress(values >= self._floor)  # faster than indexing with a mask
+            # `compress` is faster than indexing with a mask.
+            reaching = values.compress(values >= self._floor)
             above = reaching[reaching > self._floor]
             self._dropped += reaching.size - above.size
         if not above.size:
@@ -369,7 +370,8 @@ def _means_are_below(values: NDArray[np.float64], bound: float, delta: float) ->
     """
     tests, rows = values.shape
     rejected = np.full(tests, bound >= 1.0)
-    for part in (16, 4, 1):  # the first rows suffice for thresholds far above the right one
+    # The first rows suffice for thresholds far above the right one.
+    for part in (16, 4, 1):
         among = np.flatnonzero(~rejected)
         if among.size:
             capital = _log_capital(values[among, : rows // part], rows, bound, delta)

@@ -66,7 +66,8 @@ def check(source: str, *, threads: int | None = None) -> Report:
     Raises `DataError` if the source cannot be listed at all.
     """
     base, options = parse_options(source)
-    whole = list_whole(base, options, splits=())  # () reports missing files instead of raising
+    # () reports missing files instead of raising.
+    whole = list_whole(base, options, splits=())
     listing = with_options(whole, options)
     pictures = list(_read_pictures(listing, threads))
     counts = _counts(listing)
@@ -77,8 +78,11 @@ def check(source: str, *, threads: int | None = None) -> Report:
         *_observations_across_splits(listing),
     ]
     lacking = list(_missing_in_train(listing))
-    published = listing.published is not None  # published results use these splits
-    fixed = listing.order is not None  # otherwise a missing class is usually a misspelt name
+    # Published results rest on these splits as they are.
+    published = listing.published is not None
+    # Where a source fixes its classes, one may lack pictures; elsewhere it is mostly a misspelt
+    # name.
+    fixed = listing.order is not None
     train = listing.splits.get("train")
     thinned = None
     if options.thins and train is not None:

@@ -36,7 +36,8 @@ _LOWEST: Final = 8  # and of the whole, for a hash; with the lowest one they are
 _MOST_BITS: Final = 14
 _PAIRS_AT_ONCE: Final = 2**22
 WORDS: Final = 5  # of a fingerprint, eight bytes each
-_MIDDLE: Final = 0.88  # of the side: what a crop by 6 % and a shift still leave inside
+# Of the side: what a crop by 6 % and a shift still leave inside.
+_MIDDLE: Final = 0.88
 # The signs of 24 photos of groceries and objects that were re-encoded at quality 60, halved, or cut
 # by 3 % at each edge differ in at most 10 of 255 places; those of other photos of one plant in 14
 # or more, unless nothing moved between the two. Of 2 million pairs of photos of groceries in train
@@ -166,7 +167,8 @@ def _signs(grey: NDArray[np.float64], layers: NDArray[np.float64]) -> Hashes:
         rows = cosines.reshape(-1, LOOK_SIDE)
         strengths = (rows @ grey @ rows.T).reshape(*cosines.shape[:2], *cosines.shape[:2])
         positive = strengths.transpose(0, 2, 1, 3).reshape(-1, _FREQUENCIES**2) > 0
-        positive[:, 0] = True  # the brightness says nothing; with it no fingerprint is all zero
+        # The brightness says nothing; with its bit set no fingerprint is all zero.
+        positive[:, 0] = True
         words.append(np.packbits(positive, axis=1).view("<u8"))
     return np.concatenate(words)
 

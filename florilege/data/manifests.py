@@ -117,7 +117,8 @@ def draw_splits(
     split_of: dict[str, str] = {}
     for class_id, sizes in strata.items():
         split_of |= _cut(class_id, sizes, {"test": test, "val": val}, seed)
-    for members in groups_of.values():  # for classes whose groups all count as another class
+    # For classes whose groups all count as another class.
+    for members in groups_of.values():
         if "train" not in {split_of[group] for group in members}:
             split_of[shuffled(members, seed)[0]] = "train"
     return [split_of[group] for group in groups]

@@ -20,7 +20,8 @@ from florilege.errors import DataError, count_of
 from florilege.models.classes import ClassInfo
 from florilege.settings import complaint
 
-MOST_PICTURES = 10_000_000  # of the flora, per split; all are drawn at once, 120 bytes a picture
+# Of the flora, per split: the traits of all are drawn at once, 120 bytes a picture.
+MOST_PICTURES = 10_000_000
 # A value has no `/`: a path such as `C:/photos/noise=1` is no option. Only `labels` names a file; a
 # comma or colon is part of the name unless an option follows.
 _OPTION = r"\s*(?:labels\s*=[^,]*(?:,[^,=]+(?=,|$))*|\w+\s*=[^,:=/\\]*)"

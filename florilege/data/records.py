@@ -119,7 +119,8 @@ class Split(_Pictures):
         """The median short side, in pixels, of a few pictures; None if none can be read."""
         sides = []
         for row in range(0, len(self), -(-len(self) // _LOOKED_AT)):
-            with suppress(ImageError, OSError):  # reported when all pictures are read
+            # Reported when all pictures are read.
+            with suppress(ImageError, OSError):
                 header = read_header(self.read(row))
                 sides.append(min(header.width, header.height))
         return median_high(sides) if sides else None
@@ -136,7 +137,8 @@ class Split(_Pictures):
 
     def _problem(self, row: int) -> str | None:
         try:
-            load(self.read(row), Preprocess(image_size=32))  # small: it only has to decode
+            # Small, since it only has to decode.
+            load(self.read(row), Preprocess(image_size=32))
         except (OSError, ImageError) as error:
             return f"{self.names[row]}: {getattr(error, 'strerror', None) or error}"
         return None
@@ -175,7 +177,8 @@ class FileReader:
     def __call__(self, row: int) -> bytes:
         try:
             return read_regular(self.root / self.paths[row], most=MAX_BYTES)
-        except ValueError as error:  # a null character in the path
+        # For a null character in the path.
+        except ValueError as error:
             raise OSError(str(error)) from error
 
 

@@ -124,7 +124,8 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
     layouts = (list_manifest, *of_plugins, list_inaturalist, list_lists, list_images)
     with os_error_as(DataError, f"{source} cannot be read"):
         with suppress(FileNotFoundError, NotADirectoryError):
-            path.stat()  # other errors are hidden by `Path.exists`
+            # For the errors that `Path.exists` hides, such as a folder that may not be entered.
+            path.stat()
         listing = next(filter(None, (layout(path, source) for layout in layouts)), None)
         if listing is not None:
             _demand_photos(listing, splits)
@@ -174,7 +175,8 @@ def _remedy(path: Path, source: str) -> str:
 
 def own_pictures(source: str) -> OwnPictures | None:
     """The known properties of the pictures of the flora and of some layouts; None for others."""
-    with suppress(DataError, OSError):  # opening the source reports it
+    # Whoever opens the source reports them.
+    with suppress(DataError, OSError):
         base, options = parse_options(source)
         if isinstance(options, FloraOptions):
             return OwnPictures(flora_drawing.SIDE)

@@ -86,7 +86,8 @@ class Ranks:
         try:
             yield
         except typer.Exit:
-            raise  # the others have ended already
+            # The others have ended already, and would not answer.
+            raise
         except Exception as caught:
             if self.alone or _is_communication_error(caught):
                 raise
@@ -338,7 +339,8 @@ def _resolved(precision: str, device: str) -> str:
     """The precision that ``auto`` or ``fast`` means on a device; any other is itself."""
     if precision not in ("auto", "fast"):
         return precision
-    if device == "cuda":  # from compute capability 8.0; a T4 only emulates bf16
+    # Units for bf16 come with compute capability 8.0; a T4 only emulates them.
+    if device == "cuda":
         has_units = bool(torch.cuda.is_bf16_supported(including_emulation=False))
     else:
         has_units = precision == "fast" and _cpu_has_bf16_units()

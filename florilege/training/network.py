@@ -20,7 +20,8 @@ from florilege.training.losses import Loss
 from florilege.training.machines import ALONE, Ranks
 
 _HEAD_SCALE: Final = 10.0
-_MOST_BYTES: Final = 2**31 - 2**24  # of weights in one ONNX file; the graph needs the rest
+# An ONNX file ends at 2 GiB, as every protobuf does; the graph needs what is left.
+_MOST_BYTES: Final = 2**31 - 2**24
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Objective:
         whether the loss takes soft targets made from them. Each process computes the loss of its
         part; the mean of the gradients over processes is then that of the whole.
         """
-        parts = 1 if self.loss_fn.coupled else ranks.count  # each with a mean of its own
+        # A loss of single rows has a mean in each process, a coupled one is of the whole batch.
+        parts = 1 if self.loss_fn.coupled else ranks.count
         if self.loss_fn.reduction == "sum":
             return [float(parts)] * len(labels)
         if parts == len(labels) == 1:

@@ -70,7 +70,8 @@ def train_run(
         say = say if ranks.first else lambda _line: None
         try:
             return _TrainingProcess(config, RunFolder(out), compute, ranks, say, resume).train()
-        except UnreadablePictures as error:  # others may be damaged, in another split too
+        # Others may be damaged, in another split too, and the user should read of all at once.
+        except UnreadablePictures as error:
             if not ranks.alone:
                 raise
             raise all_named(config.data) or error from error
@@ -173,7 +174,8 @@ class _TrainingProcess:
                     self.folder.check_resumable(config, self.dataset.classes)
                 else:
                     self.folder.check_free()
-                self.thumbnails = reference_pictures(self.dataset)  # fails now if one is missing
+                # Fails now if one is missing.
+                self.thumbnails = reference_pictures(self.dataset)
             self.objective, network = seeded(config, self.dataset, ranks)
             notes += [*self.objective.notes, *unfreeze(network, config)]
             notes += notes_on_validation(config, self.dataset)
@@ -228,7 +230,8 @@ class _TrainingProcess:
                 self.position = self.trained.load(self.folder.last, ranks)
         position = self.position
         ranks.check_same({"checkpoint": f"of step {position.step}, batch {position.batch}"})
-        with ranks.agreeing(patiently=True):  # machines may decode at very different speeds
+        # Machines may decode at very different speeds.
+        with ranks.agreeing(patiently=True):
             if position.epoch < config.epochs and self.sources is None:
                 self.sources = Sources.of(
                     *(self.dataset, config, ranks),
@@ -241,7 +244,8 @@ class _TrainingProcess:
 
     def photos(self) -> RunPhotos:
         """The photos of the run, of which only those with features have been read."""
-        recorded, *_ = self.ranks.all(self.folder.photos.is_file())  # as the first process sees it
+        # As the first process sees it, so that all do the same.
+        recorded, *_ = self.ranks.all(self.folder.photos.is_file())
         photos = RunPhotos.of(self.dataset, self.config, self.weights, recorded=recorded)
         for name, features in zip(photos.hashes, self.features or (), strict=False):
             photos.note(name, features.ids, features.fingerprints)
@@ -265,7 +269,8 @@ class _TrainingProcess:
                 if self.ranks.first:
                     stack.enter_context(folder.locked())
                     if not self.resumed:
-                        folder.check_free()  # again: another run may have started in it meanwhile
+                        # Again, under the lock: another run may have started in it meanwhile.
+                        folder.check_free()
                     folder.write_settings(self.config, self.dataset.classes, self.thumbnails)
                     if self.doubtful is not None:
                         write(folder.doubtful, self.doubtful)

@@ -115,7 +115,8 @@ def calibrate_bundle(
         photos = opened(split)
         noise = noisy_labels(plan.label_noise, bundle.classes, data, photos, say)
         places = places_of(bundle, data, photos, plan.occurrences, say)
-        PhotoOverlap.of(bundle, split, [])  # fails early if its file is damaged
+        # Fails early if its file is damaged.
+        PhotoOverlap.of(bundle, split, [])
         card_files = read_card_files(bundle)
         score = partial(outputs_of, workers=workers, cache=cache)
         counts = bundle.classes.counts
@@ -228,9 +229,12 @@ def _plan(bundle: Bundle, settings: Mapping[str, Any]) -> CalibrationPlan:
     return plan
 
 
-_MOST_LOOK_ALIKES: Final = 4  # of a class: with 10,000 classes the file has 400 kB at most
-_FEWEST_PHOTOS: Final = 2  # whose sets hold the other class: one is an accident
-_LARGEST_SET: Final = 20  # a larger set confuses its class with everything
+# Of a class: with 10,000 classes the file has 400 kB at most.
+_MOST_LOOK_ALIKES: Final = 4
+# Whose sets hold the other class: one is an accident.
+_FEWEST_PHOTOS: Final = 2
+# A larger set confuses its class with everything.
+_LARGEST_SET: Final = 20
 
 
 class _PairCounts:

@@ -24,7 +24,8 @@ from florilege.calibration.sets import Bools
 from florilege.calibration.view import View
 from florilege.terminal import progress
 
-_OF_HUNDREDS = 4.0  # standard errors beyond a promise: views have hundreds of them
+# In standard errors beyond a promise: views have hundreds of promises, not a dozen.
+_OF_HUNDREDS = 4.0
 
 
 class Evaluated(NamedTuple):

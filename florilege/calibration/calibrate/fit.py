@@ -45,7 +45,8 @@ SIZE_TOLERANCE = 1.05
 
 Where many scores are equal, as in a barely trained network, ties at the cut enlarge the sets."""
 TEMPERATURE_ROWS = 5000  # photos that choose the temperature; more would only cost time
-STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)  # 1 is Bayes' rule, if observers were everywhere
+# 1 would be Bayes' rule, if observers were everywhere.
+STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _FUSION_ROWS = 2000  # groups that choose how several photos are fused
 
 
@@ -84,7 +85,8 @@ def fit_record(
     candidates = plan.candidates(outputs.heads)
     with progress(len(candidates) + len(views) + 1, "choosing thresholds") as advance:
         choice = _choose_scores(choosers, plan, candidates, views, advance)
-        if choosing is not None:  # others calibrate, which compared nothing
+        # Other photos calibrate, which compared nothing.
+        if choosing is not None:
             choice = choice._replace(views=[view._replace(candidates=1) for view in choice.views])
         tabulated = _tabulate_views(photos, plan, choice, overlap.networks or 1, advance)
         single = next(tabulated)
@@ -188,7 +190,8 @@ def _choose_scoring(
     return _Choice(
         scoring=served,
         compared=len(results) + len(temperatures),
-        possible=len(results) + len(softmax) * len(temperatures),  # any head could have got any
+        # Any head could have been the best, and then have got any temperature.
+        possible=len(results) + len(softmax) * len(temperatures),
         honest_hit_rate=min(1.0, honest_hit_rate + gain),
         others=[result.table for result in results if result.table.scoring != served],
     )

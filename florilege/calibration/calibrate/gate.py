@@ -95,7 +95,8 @@ class Gate(BaseModel):
 
     def _fails(self, loss: tuple[float, float], allowed: float) -> bool:
         low, high = loss
-        margin = (high - low) / 2 * (_WIDTH_RATIO - 1)  # half the risk for each of two figures
+        # Half the risk for each of two figures: of each a 97.5 % interval counts.
+        margin = (high - low) / 2 * (_WIDTH_RATIO - 1)
         return low - margin > allowed if self.proof == "worse" else high > allowed
 
 

@@ -129,7 +129,8 @@ def noise_of_review(
         kind=kind,
         rate=rate,
         low=low,
-        high=min(high, (1 + rate) / 2),  # below 1, also after a review of a few photos
+        # Below 1, also after a review of a few photos: no share can be corrected for a rate of 1.
+        high=min(high, (1 + rate) / 2),
         source="review",
         reviewed=rows,
         unexplained=int(changed.sum()) - wrong,

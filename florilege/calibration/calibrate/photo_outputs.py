@@ -47,7 +47,8 @@ class _PhotoInference(NamedTuple):
 
 
 ROWS_AT_ONCE = 512
-NUMBERS_AT_ONCE = 1 << 19  # fewer rows if they have many columns: readers make several copies
+# Fewer rows if they have many columns: readers make several copies of a block.
+NUMBERS_AT_ONCE = 1 << 19
 NAMES_SHOWN = 10
 
 
@@ -126,7 +127,8 @@ class SplitOutputs:
     def part(self, mask: Bools) -> "SplitOutputs":
         """The outputs of the rows under a mask, ``(rows,)``; they are read from the same files."""
         part = copy(self)
-        part._whole = self  # whose end would close the files
+        # The files are closed when the whole is collected, so the part keeps it alive.
+        part._whole = self
         part._index, part.labels = self._index[mask], self.labels[mask]
         part.observations = None if self.observations is None else self.observations[mask]
         part.photos = list(compress(self.photos, mask))

@@ -18,7 +18,8 @@ from florilege.calibration.settings import CalibrationPlan
 from florilege.calibration.threshold import next_above
 from florilege.errors import DataError
 
-_CONTRADICTION = 4.0  # standard errors: hundreds of thresholds are compared
+# In standard errors: hundreds of thresholds are compared.
+_CONTRADICTION = 4.0
 NO_SCORE = next_above(1.0)  # no softmax or sigmoid score reaches it: sets hold only the best class
 
 
@@ -50,7 +51,8 @@ def tabulate(source: Source, plan: CalibrationPlan, extent: _Extent = "full") ->
     groups = _choose_rules(source, plan, ks, extent)
     watched = [ks.index(k) for k in plan.compared]  # of average_k, which comes first
     measurement = measure(source, [rule for of in groups for rule in of.rules], watched=watched)
-    if source.view.single and extent == "full":  # the rate that it names allows for all sizes
+    # For this table alone: the rate that the message names allows for all sizes.
+    if source.view.single and extent == "full":
         _refuse_contradiction(measurement)
     table = Table(
         view=source.view,

@@ -140,7 +140,8 @@ class EvaluationOutput:
             runtime=command.runtime,
             cache=cache_folder(command.output_cache),
             skip_damaged=command.skip_damaged,
-            say=cache(warn),  # two bundles leave out the same photos
+            # Two bundles leave out the same photos, and each warning is worth one line.
+            say=cache(warn),
         )
         with photos(bundle) as new:
             evaluation = Evaluation.of(new, data, command.label_noise, warn)

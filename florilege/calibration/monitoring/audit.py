@@ -146,7 +146,8 @@ def _anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
     limit = capital + log(1 - level)  # the log likelihood below which p is ruled out
 
     def is_inside(p: float) -> bool:
-        of_misses = log1p(-p) if p < 1 else -inf  # the middle of p and 1 may be rounded to 1
+        # The middle of p and 1 may be rounded to 1.
+        of_misses = log1p(-p) if p < 1 else -inf
         likelihood = (hits * log(p) if hits else 0.0) + (misses * of_misses if misses else 0.0)
         return likelihood > limit
 
@@ -188,6 +189,8 @@ def _audit_name(row: Row) -> str:
         name += f" guarantee={guarantee}"
     if (row.get("images") or 1) != 1:
         name += f", {row['images']} photos"
-    if row.get("restricted"):  # its sets hold only some classes: any other class is a miss
+    # Such sets hold only some classes, so any other class is a miss: not to be mixed with those of
+    # all.
+    if row.get("restricted"):
         name += f", list {row['list']}" if row.get("list") else ", only some classes"
     return f"{name}, rejected" if row.get("verdict") == "rejected" else name

@@ -164,7 +164,8 @@ class DistributionTest(_Capital):
         counts = counts.cumsum(axis=0) + self.counts  # after each value
         larger = counts[:, ::-1].cumsum(axis=1)[:, ::-1][rows, bins] - counts[rows, bins]
         stream = np.random.PCG64(self.seed)
-        stream.advance(self.rows)  # a number depends only on the seed and the row
+        # A number depends only on the seed and the row, not on how the rows are split into batches.
+        stream.advance(self.rows)
         tied = np.random.Generator(stream).random(len(values)) * counts[rows, bins]
         total = counts.sum(axis=1)
         self.counts = counts[-1].copy()

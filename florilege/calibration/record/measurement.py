@@ -243,7 +243,8 @@ def _reaching(values: Floats, thresholds: Floats) -> Ints:
 
     Only the few values that reach the lowest threshold are compared with the others.
     """
-    if thresholds.size == 1:  # much faster where most values reach it
+    # Much faster where most values reach it.
+    if thresholds.size == 1:
         return np.asarray((values >= thresholds).sum(axis=1, keepdims=True), dtype=np.int64)
     order = np.argsort(thresholds)
     ascending = thresholds[order]

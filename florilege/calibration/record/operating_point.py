@@ -133,7 +133,9 @@ def _hits(counts: Counts, effective: float, noise: LabelNoise | None) -> dict[st
     """The fields of a row that need labels, corrected for wrong ones if there are any."""
     sets, chance = sum(counts.sizes), sum(counts.chance)
     rate, low, high = hit_share(counts.label_hits, sets, effective, noise, chance)
-    if noise is not None and low < rate:  # Wilson's formula, solved for the rows
+    # Rows that would give an interval as long: Wilson's formula for its lower end, solved for the
+    # rows.
+    if noise is not None and low < rate:
         effective = min(effective, Z95**2 * low * (1 - low) / (rate - low) ** 2)
     return {"hit_rate": rate, "hit_low": low, "hit_high": high, "hit_rows": effective}
 

@@ -307,7 +307,8 @@ def parse(text: str | bytes, kind: Any) -> Any:
     Raises:
         BundleError: The text is damaged, incomplete, or of another schema version.
     """
-    from pydantic_core import from_json  # here, so that the library needs only NumPy
+    # Here, so that the library needs only NumPy.
+    from pydantic_core import from_json
 
     try:
         # Before all else: a record of another version does not fit the reader, but is not damaged.
@@ -341,7 +342,8 @@ def _reader(kind: Any) -> Any:
     from pydantic import ConfigDict, TypeAdapter
 
     strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-    optional: Any = kind | None  # pydantic takes no configuration for a plain dataclass
+    # pydantic takes no configuration for a plain dataclass.
+    optional: Any = kind | None
     return TypeAdapter(optional, config=strict)
 
 

@@ -14,7 +14,8 @@ from florilege.terminal import progress
 
 _SCORE_BINS = 10
 MOST_LARGE = 12  # photos with the largest sets to show
-MOST_MEMBERS = 12  # larger sets count pairs of these best classes: this bounds time and memory
+# Larger sets count pairs of these best classes alone: this bounds time and memory.
+MOST_MEMBERS = 12
 MOST_PAIRS = 12
 SHOWN_MEMBERS = 5
 

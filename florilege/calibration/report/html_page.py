@@ -158,7 +158,8 @@ def _svg(figure: Figure) -> str:
         metadata = {"Date": None, "Creator": None}
         figure.savefig(text, format="svg", transparent=True, metadata=metadata)
     svg = re.sub(r"<metadata>.*?</metadata>", "", text.getvalue(), flags=re.DOTALL)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg[svg.index("<svg") :])  # ids repeat in every plot
+    # The ids repeat in every plot, and a page must not have one twice.
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg[svg.index("<svg") :])
     for name, (colour, _) in COLOURS.items():
         svg = svg.replace(colour, f"var(--{name})")
     return svg

@@ -121,7 +121,8 @@ def label_doubt(
     for fold in folds_of(len(values), observations, FOLDS, seed):
         grid[..., fold] = _log_probabilities(values, classes, fold)
     rows, rates = _can_be_judged(classes, grid[0, 0]), _RATES
-    if not rows.any():  # nothing is known of the rate, but something of the order
+    # Nothing is known of the rate, but something of the order.
+    if not rows.any():
         rows, rates = ~np.isnan(grid[0, 0]), (0.0,)
     number, replied = len(np.unique(classes)), replies[rows]
     best = (-np.inf, 0.0, grid[0, 0])
@@ -162,7 +163,8 @@ def _most_probable(
         of_answers = confirmed * _log(1 - rate + chance) + corrected * _log(chance)
         of_others = _log((1 - rate) * others + chance).sum()
         likelihoods.append(float(of_decided + of_answers + of_others) / max(1, len(probabilities)))
-    best = int(np.argmax(np.round(likelihoods, 9)))  # of rates that are level, the smallest
+    # Rounded, so that of rates that are level the smallest is taken.
+    best = int(np.argmax(np.round(likelihoods, 9)))
     return likelihoods[best], rates[best]
 
 

@@ -39,7 +39,8 @@ from florilege.calibration.sets import Bools, FloatArray, Floats, Ints
 from florilege.calibration.threshold import THRESHOLDS, RealNumber
 
 NoiseKind = Literal["uniform", "genus", "group"]
-_MOST_IN_A_LIST = 0.95  # beyond it a list holds little but wrong labels, and nothing is promised
+# Beyond it a list holds little but wrong labels, and nothing is promised.
+_MOST_IN_A_LIST = 0.95
 
 
 def parse_label_noise(text: str | None) -> tuple[NoiseKind, float | Path]:
@@ -215,7 +216,8 @@ class NoisyCoverage:
         self._true += np.bincount(self._reached(true), minlength=bins)
         members = self._labels.members(labels)
         reached = self._reached(scores[members])
-        weights = np.repeat(1 / sizes, sizes)  # a row has as many members as its group
+        # A row has as many members as its group has classes.
+        weights = np.repeat(1 / sizes, sizes)
         self._chance += np.bincount(reached, weights, minlength=bins)
         self._rows += len(labels)
 

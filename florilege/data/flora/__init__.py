@@ -156,7 +156,8 @@ def encode_png(picture: NDArray[np.uint8]) -> bytes:
     if picture.dtype != np.uint8:
         raise ValueError(f"picture must be uint8, got {picture.dtype}")
     height, width, _ = picture.shape
-    lines = np.zeros((height, 1 + 3 * width), dtype=np.uint8)  # a leading 0 means unfiltered
+    # A leading 0 means that a line is not filtered.
+    lines = np.zeros((height, 1 + 3 * width), dtype=np.uint8)
     lines[:, 1:] = picture.reshape(height, -1)
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         (

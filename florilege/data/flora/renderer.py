@@ -328,7 +328,8 @@ def draw_plant(brush: Brush, observed: Sequence[int], rng: np.random.Generator) 
 
 def background(rng: np.random.Generator) -> Image.Image:
     """Soft spots in the colours of the ground, ``SIDE * SCALE`` pixels square."""
-    few = rng.dirichlet([0.6] * len(_GROUNDS))  # below 1, so that a few grounds dominate a picture
+    # Below 1, so that a few grounds dominate a picture.
+    few = rng.dirichlet([0.6] * len(_GROUNDS))
     mix = 0.6 * few + 0.4 * rng.dirichlet([1.0] * len(_GROUNDS), size=(3, 3))
     spots = mix @ _GROUNDS + rng.normal(0.0, 5.0, size=(3, 3, 1))
     small = Image.fromarray(spots.clip(0, 255).astype(np.uint8))

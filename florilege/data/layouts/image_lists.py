@@ -206,7 +206,8 @@ def list_inaturalist(path: Path, source: str) -> Listing | None:
     root = next(iter(lists.values())).parent
     records, class_infos = _read_lists(lists, root)
     if all(info.scientific_name.isdigit() for info in class_infos.values()):
-        class_infos = {}  # numbers hide the species, as in 2018 and 2019
+        # The lists of 2018 and 2019 hide the species behind numbers.
+        class_infos = {}
     listing = Listing(
         source=source,
         splits=records,

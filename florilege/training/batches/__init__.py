@@ -188,7 +188,8 @@ def _decode_for_training(data: bytes, *, side: int) -> Image.Image:
     It is shrunk only by a whole factor, a JPEG while decoding: `augment` resizes each crop, so that
     a picture is resized once. A long side of more than twice the short one is cut at both ends.
     """
-    image = decode(data, target=-(-side // 2))  # shrinks to no less than twice its target
+    # The decoder shrinks to no less than twice its target.
+    image = decode(data, target=-(-side // 2))
     width, height = image.size
     short = min(width, height)
     left, top = max(0, width - 2 * short) // 2, max(0, height - 2 * short) // 2

@@ -119,7 +119,8 @@ def _recoloured(picture: Picture, factors: Sequence[float]) -> Picture:
 
 def _operated(picture: Picture, operations: int, magnitude: int, *, seed: int) -> Picture:
     """RandAugment, which draws from torch's random state: it is seeded and restored."""
-    from torchvision.transforms.v2 import RandAugment  # lazy: the import takes a second
+    # Here, because the import takes a second.
+    from torchvision.transforms.v2 import RandAugment
 
     image = Image.fromarray(np.ascontiguousarray(picture))
     with torch.random.fork_rng(devices=[]):

@@ -195,7 +195,8 @@ class PictureCache:
         except (OSError, EOFError, ValueError):  # missing or cut off
             picture = decode()
         if self.has_room:
-            with suppress(OSError):  # the disk is full: it is decoded again next time
+            # The disk is full: the photo is decoded again next time.
+            with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_writer(path) as file:
                     np.save(file, picture)
@@ -296,7 +297,8 @@ def loader_of(
 
     Its workers live as long as it does.
     """
-    with warnings.catch_warnings():  # torch warns of more workers than cores
+    # torch warns of more workers than cores, which may be asked for.
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This DataLoader will create")
         return DataLoader(
             items,
@@ -309,7 +311,8 @@ def loader_of(
             persistent_workers=workers > 0,
             # "forkserver" would copy the photos to each worker, which would survive a kill
             multiprocessing_context="fork" if workers else None,
-            generator=torch.Generator(),  # otherwise it would draw from the global generator
+            # Otherwise it would draw from the global generator, whose state a resumed run restores.
+            generator=torch.Generator(),
         )
 
 

@@ -172,7 +172,8 @@ class _FrozenBackbone:
         batches = np.split(np.array(rows), range(PHOTOS_AT_ONCE, len(rows), PHOTOS_AT_ONCE))
         workers, pin = self.workers, self.compute.on_gpu
         for batch in loader_of(PictureBatches(pictures), sampler=batches, workers=workers, pin=pin):
-            yield from enumerate(batch.problems)  # they name their pictures
+            # Any number will do for a row: the problems name their pictures.
+            yield from enumerate(batch.problems)
             if len(batch.rows):
                 with exact_float32():
                     values = network(batch.images.to(device, non_blocking=True)).cpu().numpy()
@@ -201,7 +202,8 @@ def _folder_name(
     """
     digest = hashlib.sha256(preprocess.to_json().encode())
     digest.update(f"decoder {DECODER_VERSION}".encode())
-    if computed_by != "onnxruntime":  # which folders of older versions do not name
+    # Not of the default, so that folders that are there keep their names.
+    if computed_by != "onnxruntime":
         digest.update(computed_by.encode())
     for key, value in backbone.state_dict().items():
         digest.update(key.encode())

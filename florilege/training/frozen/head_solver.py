@@ -382,7 +382,8 @@ def search(run: Run, train: Features, val: Features) -> None:
     position.history = [{**row, CHOICE: int(row is rows[choice])} for row in rows]
     position.best_score, position.best_epoch = best.validation.score, choice + 1
     position.loss_sum, position.examples = 0.0, 0
-    run.record_photos()  # before there are weights that could be exported
+    # Before there are weights that could be exported without the hashes of their photos.
+    run.record_photos()
     run.trained.save_weights(run.folder.best, run.network)
     run.folder.write_metrics(position.history)
     run.save()

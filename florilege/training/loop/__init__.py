@@ -184,7 +184,8 @@ class Run:
         labels = batch.labels.to(device, non_blocking=True)
         if config.mixes:
             mix, alpha = (cut_mixed, config.cutmix) if config.cutmix else (mixed, config.mixup)
-            number = number * self.ranks.count + self.ranks.rank  # partners of the same process
+            # Another seed in each process: partners are drawn among its own part of the batch.
+            number = number * self.ranks.count + self.ranks.rank
             seed = (config.seed, self.position.epoch, number)
             classes = len(next(self.network.head.parameters()))
             images, labels = mix(images, labels, alpha, classes=classes, seed=seed)
@@ -257,7 +258,8 @@ class Run:
         position.batch = position.examples = 0
         position.loss_sum = position.classes_taught = 0.0
         self.sums.zero_()
-        self.record_photos()  # before there are weights that could be exported
+        # Before there are weights that could be exported without the hashes of their photos.
+        self.record_photos()
         with self.ranks.agreeing():
             if math.isnan(float(row["train_loss"])):
                 raise self.diverged(f"the loss became NaN by step {position.step}")
@@ -323,7 +325,8 @@ class Run:
             if self.ranks.first:
                 self.trained.save(self.folder.last, self.position, sums)
         self.saved_at, self.saved_step = time.monotonic(), self.position.step
-        self.shared_flags = SharedFlags(self.ranks)  # pending ones asked for this checkpoint
+        # Flags that are still under way asked for this checkpoint.
+        self.shared_flags = SharedFlags(self.ranks)
 
     def record_photos(self) -> None:
         """Write which photos the run uses, unless that is written; after an epoch all are known."""

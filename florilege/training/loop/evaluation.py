@@ -142,7 +142,8 @@ class ValidationMeter:
         for choice in self._top:
             if not self._metric.fixed_size:
                 shares[choice] = weights * self._hits(choice, k)
-            elif choice.score_kind == SCORE_KINDS[0]:  # all kinds rank the classes alike
+            # One kind for all: they rank the classes alike, and a fixed size needs no more.
+            elif choice.score_kind == SCORE_KINDS[0]:
                 shares[choice] = weights * (self._of("rank", choice.head) < k)
         return shares
 

@@ -71,7 +71,8 @@ def _make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.
     on_gpu = all(
         parameter.device.type == "cuda" for group in groups for parameter in group["params"]
     )
-    fused = True if on_gpu else None  # None is torch's default code on a CPU
+    # None, not False, is torch's default code on a CPU.
+    fused = True if on_gpu else None
     if config.name == "adamw":
         return torch.optim.AdamW(groups, lr=rate, fused=fused)
     return torch.optim.SGD(
@@ -277,7 +278,8 @@ def _read(path: Path) -> dict[str, Any]:
         with os_error_as(BundleError, f"cannot read {path}"):
             content = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
-        raise BundleError(  # torch's own message advises loading it unsafely
+        # Without torch's message, which advises to load the file unsafely.
+        raise BundleError(
             f"{path} is damaged or not a checkpoint: delete it to start this run again"
         ) from error
     if not isinstance(content, dict):

@@ -204,7 +204,8 @@ def count_classes(class_counts: ClassCounts) -> Tensor:
 
 
 def _are_whole(counts: Tensor) -> bool:
-    if counts.dtype == torch.int64:  # so those of a module are not read in every step
+    # Those of a module are, and must not be read in every step.
+    if counts.dtype == torch.int64:
         return True
     return not counts.is_complex() and not bool((counts % 1 != 0).any())
 

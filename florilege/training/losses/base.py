@@ -20,7 +20,8 @@ from florilege.training.losses.arguments import (
 )
 
 Head: TypeAlias = Literal["linear", "cosine", "two_head"]
-SOFTPLUS_LIMIT = 40.0  # beyond it softplus(x) is x to the last bit of a float64
+# Beyond it softplus(x) is x to the last bit of a float64.
+SOFTPLUS_LIMIT = 40.0
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 Value = TypeVar("Value")
 Weight: TypeAlias = Tensor | Sequence[float] | np.ndarray | None
@@ -159,7 +160,8 @@ class Loss(nn.Module):
         if self.reduction == "mean":
             return loss
         if labels.is_floating_point():
-            rows = loss.new_full((), labels.shape[0])  # `new_tensor` would wait for a GPU
+            # `new_tensor` would wait for a GPU.
+            rows = loss.new_full((), labels.shape[0])
             return loss * over_ranks(rows)
         return loss * over_ranks((whole(labels) != self.ignore_index).sum())
 

@@ -136,7 +136,8 @@ def _bound(entropy: Tensor, q: float) -> Tensor:
     return torch.where(power > -1, -torch.expm1(power), 1 - torch.exp(power)) / q
 
 
-FLOOR = -70.0  # a class this far below the best adds less than 1e-30 to any sum
+# A class this far below the best adds less than 1e-30 to any sum.
+FLOOR = -70.0
 
 
 def class_margins(class_counts: ClassCounts, max_margin: float, scores: Tensor) -> Tensor:
@@ -341,7 +342,8 @@ def _surplus(positives: Tensor, counts: Tensor, average_k: float, classes: int) 
     check_average_k(average_k, classes)
     mean = mean_over_ranks(positives.where(counts > 0, 0.0), counts)
     total = over_ranks(counts.sum())
-    return mean - average_k * (total > 0).to(mean.dtype)  # a bool would give the default type
+    # In the type of the mean: a bool would give torch's default type.
+    return mean - average_k * (total > 0).to(mean.dtype)
 
 
 def _positive(scores: Tensor, labels: Tensor) -> Tensor:

@@ -122,7 +122,8 @@ def _true(scores: Tensor, labels: Tensor) -> Tensor:
 def _mixture(slack: Tensor, targets: Tensor) -> Tensor:
     """``sum_c t_c max(0, slack_c)``, shape ``(batch,)``; writes into ``slack``."""
     # On detached views, so that autograd records the last product alone, whose slope is the share.
-    slack.detach().masked_fill_(targets == 0, 0.0)  # a masked class has an infinite slack
+    # A masked class has an infinite slack, and 0 times that is NaN.
+    slack.detach().masked_fill_(targets == 0, 0.0)
     share = slack.detach().sign().clamp_min_(0).mul_(targets.to(slack.dtype))
     return slack.mul_(share).sum(1)
 

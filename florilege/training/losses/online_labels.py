@@ -349,7 +349,8 @@ class Role(Loss, function=role):
 
     def _estimates_for(self, logits: Tensor) -> _Estimates:
         """The estimates, on the device of the logits."""
-        with torch.inference_mode(False):  # tensors made in that mode cannot be written later
+        # Tensors that are made in that mode cannot be written later.
+        with torch.inference_mode(False):
             self.estimates = self.estimates or self._allocate(logits.shape[1])
             self.estimates.move(logits.device)
         return self.estimates

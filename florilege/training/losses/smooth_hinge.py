@@ -29,11 +29,14 @@ from torch import Tensor
 from florilege.training.losses.arguments import check_parameters, checked, on_host
 from florilege.training.losses.base import softplus, with_gradients
 
-BLOCK_BYTES = 1 << 23  # blocks of rows stay in the cache that the cores of a machine share
-LARGEST_K = 600  # tested up to here; memory grows with the square
+# Blocks of rows stay in the cache that the cores of a machine share.
+BLOCK_BYTES = 1 << 23
+# Tested up to here; memory grows with the square.
+LARGEST_K = 600
 MIXTURE_ROWS = 1024  # (row, class) pairs of soft targets evaluated together
 
-_FEW_POWERS = 8  # so many cost less than to look how many are needed
+# So many cost less than to look how many are needed.
+_FEW_POWERS = 8
 # The first column is the label, which belongs to no set. Divided by so large a factor, the product
 # "without" it, which means nothing, vanishes beside the slope that is added there.
 _LABEL_FACTOR = 1e20
@@ -252,7 +255,8 @@ def _tilt(
         counted=(1 - label).t().to(dtype),
         shifts=shifts.to(dtype),
         grid=shifts.exp().to(dtype),
-        logs=factors.double().log(),  # of what was rounded: head and tail have the same x
+        # Of what was rounded to the type of the scores: head and tail then have the same x.
+        logs=factors.double().log(),
         factors=factors.expand(min(k, _powers_needed(dtype)), -1),
     )
 

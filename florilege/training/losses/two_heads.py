@@ -367,7 +367,8 @@ def _keys(log_p: Tensor, entries: _LabelledEntries) -> Tensor:
     keys = log_p.clamp_min(torch.finfo(log_p.dtype).min)
     torch.minimum(keys, entries.ceiling, out=keys)
     flat = keys.view(-1)
-    if len(entries.entries) == len(flat):  # every entry is listed, labelled or not
+    # Every entry is listed, labelled or not, where the number of labels could not be read.
+    if len(entries.entries) == len(flat):
         return flat.masked_fill_(entries.counted, -torch.inf)
     return flat.index_fill_(0, entries.entries, -torch.inf)
 
@@ -376,7 +377,8 @@ def _log_likelihood(log_p: Tensor, entries: _LabelledEntries) -> tuple[Tensor, T
     """The weighted mean of ``log_p`` of the labels; minus its gradient, which takes its place."""
     flat = log_p.view(-1)
     at_label = torch.where(entries.counted, flat[entries.entries], 0.0)
-    value = torch.dot(at_label, entries.shares)  # autocast would round a matmul
+    # Not a matrix product, which autocast would round.
+    value = torch.dot(at_label, entries.shares)
     gradient = log_p.exp_().mul_(entries.row_shares)
     flat.index_add_(0, entries.entries, entries.shares, alpha=-1)
     return value, gradient
