@@ -90,6 +90,7 @@ def border(is_inside: Callable[[float], bool], inside: float, outside: float) ->
 
 def at_most(successes: int, rows: int, probability: float) -> float:
     """Probability of at most so many successes in independent trials."""
+    # 0 times the logarithm of 0 would be NaN.
     if probability == 0:
         return 1.0
     counts, choices = np.arange(successes + 1), _log_choices(rows)[: successes + 1]
@@ -258,9 +259,9 @@ def interpolated_thresholds(
     if np.isinf(factor):
         return np.full(cut.own.shape, np.inf)
     of_all, of_class = factor * (1 - macro_weight) * cut.shared_below, factor * macro_weight
-    # Where neither bound of the clamp is active the equation is linear in s: s (1 - f w) = f (1 -
-    # w) Q^-. If f w is 1 or more, its right side outgrows s, up to the upper bound. The clip then
-    # applies the clamp.
+    # Where neither bound of the clamp is active the equation is linear, with the solution
+    # s = f (1 - w) Q^- / (1 - f w). If f w is 1 or more, its right side outgrows s, up to the upper
+    # bound. The clip then applies the clamp.
     score = np.inf if of_class >= 1 else of_all / (1 - of_class)  # solves it between two ranks
     lowered = np.clip(score, cut.own_below, cut.own)
     mixed = interpolate(lowered, cut.shared_below, macro_weight)

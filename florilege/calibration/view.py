@@ -151,5 +151,6 @@ class Scoring:
         if classes is not None:
             values = logits_among(values, classes)
             lift = None if lift is None else lift[..., classes]
+            # Its sum is no longer 1, but a factor that all classes share cancels in the softmax.
             prior = None if prior is None else prior[classes]
         return fuse(values, score_kind=self.score_kind, fusion=self.fusion, lift=lift, prior=prior)

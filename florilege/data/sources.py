@@ -121,6 +121,8 @@ def list_whole(
 
 def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing:
     of_plugins = (layout.list for layout in data_layouts())
+    # The first that knows a folder lists it. Lists come before folders: the photos of iNaturalist
+    # 2021 are in `train` and `val`, whose class folders do not say what the lists do.
     layouts = (list_manifest, *of_plugins, list_inaturalist, list_lists, list_images)
     with os_error_as(DataError, f"{source} cannot be read"):
         with suppress(FileNotFoundError, NotADirectoryError):

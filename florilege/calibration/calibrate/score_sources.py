@@ -223,6 +223,7 @@ class LabelledPhotos:
         places = self.places
         if places is not None:
             places = places._replace(places=list(compress(places.places, mask)))
+        # Groups that were made of the whole have other rows.
         return replace(self, outputs=self.outputs.part(mask), places=places, _shown={})
 
     def source(
@@ -313,6 +314,8 @@ class LabelledPhotos:
         if view.list is not None:
             classes = np.array(self.lists[view.list], dtype=np.intp)
             listed = np.isin(labels, classes)
+            # The classes of a list ascend, so a label's place among them is its index in the
+            # scores.
             rows, labels = rows[listed], np.searchsorted(classes, labels[listed])
         if view.place is not None:
             assert self.places is not None  # views with a place need a table of occurrences

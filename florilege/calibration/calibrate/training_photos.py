@@ -176,6 +176,7 @@ def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:
     of_class = np.asarray(labels)
     shuffled = np.random.default_rng(0).permutation(len(of_class))
     numbers = defaultdict[int, Iterator[int]](count)
+    # The n-th photo of each class, in shuffled order, has its turn in round n.
     turns = [next(numbers[label]) for label in of_class[shuffled].tolist()]
     return np.sort(shuffled[np.argsort(turns, kind="stable")][:most])
 
@@ -194,6 +195,7 @@ def fit_familiarity(
         if mask.any():
             distribution.update(logits[mask], scoring.scores(logits[mask, np.newaxis]))
         if plan.rejection_method is not None:
+            # Of unscaled logits, as when it is served: the temperature was chosen for sets.
             familiarity.append(parts(logits, kind, next(iter(features), None), reference))
         if reference is not None:
             nearest = reference.nearest_of_others(features[0], labels)

@@ -90,6 +90,7 @@ class TrafficThresholds:
 
     def to_plain(self) -> dict[str, Any]:
         """The changes as plain data for JSON."""
+        # Without the record, which `asdict` would copy as a whole.
         changes = asdict(replace(self, record=None))
         del changes["record"]
         return {
@@ -238,6 +239,7 @@ def _traffic(log: ScoreLog, record: CalibrationRecord) -> dict[int, Traffic]:
 def _record_from(traffic: Mapping[int, Traffic], rows: int) -> CalibrationRecord:
     """The new record, on ``rows`` single photos; other numbers of photos need 500 requests."""
     record = traffic[1].record
+    # The rules with a guarantee alone carry the largest set that was asked for.
     guaranteed = record.point(PLAIN, record.setting("average_k", None, "probability"))
     settings = CalibrationPlan(
         classes=record.classes,
@@ -256,6 +258,7 @@ def _record_from(traffic: Mapping[int, Traffic], rows: int) -> CalibrationRecord
     distribution, digest = DistributionOf(), hashlib.sha256()
     for logits in (requests[:, 0] for requests in traffic[1].logits()):
         distribution.update(logits, record.scores(logits))
+        # The photos are gone, so their logits say which they were.
         digest.update(np.ascontiguousarray(logits).tobytes())
     return replace(
         record,

@@ -247,6 +247,7 @@ class CalibrationRecord:
         Raises:
             NotCalibrated: Not even the plain view has such a threshold.
         """
+        # Raises if not even the plain view has it, which every search below falls back to.
         self.point(PLAIN, setting)
         return self._nearest(view, setting)
 

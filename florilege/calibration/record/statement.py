@@ -153,4 +153,6 @@ def _requested(share: float, words: _Phrases) -> str:
 
 
 def _number(text: str, words: _Phrases) -> str:
+    # Both in one pass: with one replacement after the other, German commas would become points
+    # again.
     return text.translate({ord(","): words["thousands"], ord("."): words["decimal"]})

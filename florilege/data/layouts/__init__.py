@@ -233,6 +233,7 @@ def with_class_file(listing: Listing, root: Path) -> Listing:
     if not path.is_file() or "class_id" not in (table := read_table(path)):
         return listing
     class_file = _read(path, table)
+    # Folders of thumbnails are no stray folders either.
     pictures = (os.path.relpath(path, root) for path in class_file.thumbnails.values())
     used = {NAME, *(PurePath(path).parts[0] for path in pictures)}
     return replace(

@@ -66,9 +66,9 @@ def list_folder(root: Path, source: str) -> Listing:
     """List an ImageFolder without opening a picture.
 
     The name of a folder inside a split is the class id (`plain_id`); photos may be in its
-    subfolders. Hidden
-    entries are skipped. Files without a picture suffix are listed in ``ignored``. Messages call
-    the folder ``source``. ``classes.csv`` beside the splits describes the classes.
+    subfolders. Hidden entries are skipped. Files without a picture suffix are listed in
+    ``ignored``. Messages call the folder ``source``. ``classes.csv`` beside the splits describes
+    the classes.
 
     Raises:
         DataError: Two folders mean the same split, or ``classes.csv`` is damaged.

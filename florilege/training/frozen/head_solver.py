@@ -281,6 +281,7 @@ def _candidate_of(
     for that.
     """
     results = []
+    # From 1 outwards: in a tie `max` takes the first.
     for temperature in sorted(TEMPERATURES, key=lambda value: abs(np.log(value))):
         meter = ValidationMeter(rows=len(labels), metric=metric)
         meter.update({name: values / temperature for name, values in logits.items()}, labels)

@@ -51,7 +51,7 @@ def _module_of(function: Callable[..., Tensor], *, head: Head = "linear") -> typ
     """The module of a loss, to be kept under its name: ``TopKHinge = _module_of(top_k_hinge)``."""
     name = function.__name__.title().replace("_", "")
     about = f"Module of :func:`{function.__name__}`."
-    members = {"__module__": __name__, "__doc__": about, "head": head}
+    members = {"__doc__": about, "head": head}
     return type(name, (Loss,), members, function=function)
 
 

@@ -255,6 +255,7 @@ def assume_negative(logits: Tensor, labels: Tensor) -> Tensor:
         targets = labels.to(scores.dtype)
         refusals = (targets.sum(1, keepdim=True) - targets) / negatives
         return mix(softplus(-scores), targets) + (refusals * softplus(scores)).sum(1)
+    # The softplus of -inf is 0, and so is its slope.
     others = scores.scatter(1, labels.unsqueeze(1), -torch.inf)
     return _positive(scores, labels) + softplus(others).sum(1) / negatives
 

@@ -260,9 +260,9 @@ class Role(Loss, function=role):
     """Module of :func:`florilege.training.losses.role`, with the estimates of all training images.
 
     The estimates are on the device of the logits, so that no step waits for a GPU. The backward
-    pass of a loss updates them, once: one step of
-    gradient descent on the second half, at their own rate. Rows whose step is not finite stay as
-    they are; the others are updated even if a gradient scaler skips the step of the network.
+    pass of a loss updates them, once: one step of gradient descent on the second half, at their own
+    rate. Rows whose step is not finite stay as they are; the others are updated even if a gradient
+    scaler skips the step of the network.
     ``state_dict`` holds the estimates themselves, not a copy. Under ``torch.distributed`` every
     rank holds those of all images, and the loss is that of the batch over all ranks; the ranks then
     exchange their steps through the memory of the CPU.
