@@ -274,10 +274,8 @@ def choose_simplest(
     def choice(rows: Bools) -> int:
         values = means[:, rows]
         behind = values[values.mean(axis=1).argmax()] - values  # (candidates, rows)
-        of = None if clusters is None else clusters[rows]
-        errors = [
-            differences.std() / np.sqrt(effective_rows(differences, of)) for differences in behind
-        ]
+        among = None if clusters is None else clusters[rows]
+        errors = [gap.std() / np.sqrt(effective_rows(gap, among)) for gap in behind]
         # The best one is behind itself by 0 with an error of 0, so there is always one.
         return int((behind.mean(axis=1) <= errors).argmax())
 

@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.sets import FloatArray, as_counts, as_labels, as_scores
 
-FEW_BELOW = 20  # classes with fewer training images are few-shot ([A] table 2)
+# The bounds of table 2 of Garcin et al., "A two-head loss function for deep Average-K
+# classification".
+FEW_BELOW = 20  # classes with fewer training images are few-shot
 MANY_ABOVE = 100  # classes with more training images are many-shot
 
 

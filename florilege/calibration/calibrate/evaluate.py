@@ -223,7 +223,8 @@ class Evaluation:
     def to_plain(self) -> dict[str, Any]:
         """The evaluation as plain data for JSON."""
         plain, *others = (view.to_plain() for view in self.views)
-        rules_of = {view.view: of["rules"] for view, of in zip(self.views[1:], others, strict=True)}
+        pairs = zip(self.views[1:], others, strict=True)
+        rules_of = {view.view: content["rules"] for view, content in pairs}
         names = ("bundle", "bundle_sha256", "calibration_id", "split", "data_sha256")
         return {
             **{name: getattr(self, name) for name in (*names, "observations")},

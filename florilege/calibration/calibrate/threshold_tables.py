@@ -50,7 +50,8 @@ def tabulate(source: Source, plan: CalibrationPlan, extent: _Extent = "full") ->
     ks = plan.grid if extent == "full" and source.view.single else plan.compared
     groups = _choose_rules(source, plan, ks, extent)
     watched = [ks.index(k) for k in plan.compared]  # of average_k, which comes first
-    measurement = measure(source, [rule for of in groups for rule in of.rules], watched=watched)
+    rules = [rule for group in groups for rule in group.rules]
+    measurement = measure(source, rules, watched=watched)
     # For this table alone: the rate that the message names allows for all sizes.
     if source.view.single and extent == "full":
         _refuse_contradiction(measurement)
@@ -77,9 +78,11 @@ def _choose_rules(
     groups = list(_unweighted(source, plan, ks, extent))
     if extent == "full":
         groups += _weighted(source, plan, ks)
-    groups = [of for of in groups if of.rules]
+    groups = [group for group in groups if group.rules]
     # A stable sort: `average_k`, whose sets are watched by their place, stays first.
-    return sorted(groups, key=lambda of: bool(of.guarantee) or RULES[of.rules[0].rule].by_class)
+    return sorted(
+        groups, key=lambda group: bool(group.guarantee) or RULES[group.rules[0].rule].by_class
+    )
 
 
 def _unweighted(

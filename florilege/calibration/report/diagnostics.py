@@ -76,11 +76,8 @@ def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
     """Measure every photo in one pass over blocks; memory does not grow with rows times classes."""
     rules = [(rule, k) for rule in ("average_k", "top_k") for k in record.values(rule)]
     points = [record.point(PLAIN, record.setting(rule, k)) for rule, k in rules]
-    point, ks, observations = (
-        record.default_point,
-        record.values("average_k"),
-        outputs.observations,
-    )
+    point, ks = record.default_point, record.values("average_k")
+    observations = outputs.observations
     watched = [ks.index(point.row.value)]
     measurement = Measurement(points, record.classes, watched=watched, observations=observations)
     binned, best_scores, best_true = np.zeros((3, _SCORE_BINS)), list[Floats](), list[Bools]()

@@ -192,11 +192,8 @@ def _shots(content: _ReportContent) -> Iterator[Markup]:
         yield words("The bundle does not say how many training photos each class has.")
         return
     counts = np.array(record.class_counts)
-    sizes, hits, observations = (
-        diagnostics.sizes,
-        diagnostics.hits,
-        content.measured.outputs.observations,
-    )
+    sizes, hits = diagnostics.sizes, diagnostics.hits
+    observations = content.measured.outputs.observations
     groups = measure_by_shots(sizes, hits, content.labels, counts, observations=observations)
     among = {name: mask[content.labels] for name, mask in record.shot_groups.items()}
     present = {group.name: among[group.name] for group in groups}

@@ -89,7 +89,7 @@ Observed = NDArray[np.int64]  # (rows, 5), columns as TRAITS, HIDDEN if the orga
 def posterior_of(observed: Observed) -> NDArray[np.float64]:
     """P(species | observed traits), shape ``(rows, species)``; each row sums to 1.
 
-    ``observed`` has shape ``(rows, 5)``: indices of the values of ``species.TRAITS`` in this order,
+    ``observed`` has shape ``(rows, 5)``: indices of the values of `TRAITS` in this order,
     -1 for a hidden organ. Raises `ValueError` if the shape is wrong, an organ is half hidden, or no
     species can show the traits.
     """

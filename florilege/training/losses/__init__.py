@@ -10,6 +10,16 @@ and ``ignore_index``, as every module does; :class:`Loss` says what they mean. E
 describes only what is specific to its loss.
 
 A module has the parameters of its function and the options of :class:`Loss`.
+
+The docstrings name these papers by a letter:
+
+    [A] Garcin, Servajean, Salmon and Joly, "A two-head loss function for deep Average-K
+        classification", 2023; [S] is its supplement.
+    [B] Berrada, Zisserman and Kumar, "Smooth loss functions for deep top-k classification",
+        ICLR 2018.
+    [N] Garcin, Servajean, Joly and Salmon, "Stochastic smoothing of the top-K calibrated hinge loss
+        for deep imbalanced classification", ICML 2022; [N2] is its page on arXiv, with more
+        experiments.
 """
 
 import inspect

@@ -174,7 +174,7 @@ def ldam(
     derivative is refused.
 
     Args:
-        class_counts: Training images per class, or the data set to count.
+        class_counts: Training images of each class, ``(classes,)``, at least 1; a run counts them.
         max_margin: Margin of the rarest class, at least 0, in units of the cosine. [N] finds
             0.2 on Pl@ntNet-300K; the authors use 0.5 on small data and 0.3 on iNaturalist.
         scale: :math:`c`, positive; multiplies the scores and the margin. 30 is robust; [N]

@@ -226,7 +226,7 @@ def imbalanced_noised_top_k(
     For a cosine head. Its twin ``noised_top_k`` has margin 1 for every class and no scale.
 
     Args:
-        class_counts: Training images per class, or the data set to count.
+        class_counts: Training images of each class, ``(classes,)``, at least 1; a run counts them.
         k: Size of the set, ``1 <= k < classes``.
         epsilon: Size of the noise, positive, in units of the cosine.
         max_margin: Margin of the rarest class, at least 0; 0.2 on Pl@ntNet-300K.
