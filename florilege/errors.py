@@ -55,11 +55,16 @@ class SomeInputsFailed(FlorilegeError):
 
 @contextmanager
 def os_error_as(kind: type[FlorilegeError], what: str, remedy: str = "") -> Iterator[None]:
-    """Raise ``kind`` for an `OSError` in the block: ``what`` failed, the reason and a remedy."""
+    """Raise ``kind`` for an `OSError` in the block: ``what`` failed, the reason and a remedy.
+
+    The message names the file or folder of the error if ``what`` does not.
+    """
     try:
         yield
     except OSError as error:
-        raise kind(f"{what}: {error.strerror or error}{remedy}") from error
+        name = str(error.filename or "")
+        where = "" if name in what else f" ({name})"
+        raise kind(f"{what}: {error.strerror or error}{where}{remedy}") from error
 
 
 def repeated(names: Iterable[str]) -> list[str]:

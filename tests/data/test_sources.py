@@ -54,3 +54,26 @@ def test_pictures_of_one_size_are_known_unopened(tmp_path: Path) -> None:
     assert cifar.side == 32
     for source in (f"{tmp_path}/cifar-100-python", f"{tmp_path}:noise=0.2,noise_seed=1"):
         assert own_pictures(source) == cifar
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ("photos.csv", "path,class_id,split\na,0,train\n{long},1,train\n"),
+        ("train.txt", "a 0\n{long} 1\n"),
+    ],
+)
+def test_a_photo_whose_name_is_too_long_is_named(tmp_path: Path, table: str, text: str) -> None:
+    long = "x" * 300
+    (tmp_path / table).write_text(text.format(long=long))
+    (tmp_path / "a").touch()
+    with pytest.raises(DataError, match=f"1 of 2 photos of train are missing from .*'{long}'"):
+        open_dataset(str(tmp_path / table))
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
+    write_folder(tmp_path / "photos", {"train": {"a": 1, "b": 1}})
+    loop = tmp_path / "photos" / "train" / "a" / "loop"
+    loop.symlink_to("loop")
+    with pytest.raises(DataError, match=rf"photos cannot be read: .*symbolic links \({loop}\)"):
+        open_dataset(str(tmp_path / "photos"))

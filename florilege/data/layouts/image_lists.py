@@ -11,6 +11,7 @@ github.com/visipedia/inat_comp, from 2017 to 2021. The lists of 2018 and 2019 hi
 species, which are in ``categories.json``. The lists name no observations.
 """
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -113,7 +114,8 @@ def _records(root: Path, pairs: Sequence[tuple[str, str]], class_of: Mapping[str
 def _root(folder: Path, paths: Sequence[str]) -> Path:
     """The folder of the lists or its parent, whichever contains photos."""
     for root in (folder, folder.resolve().parent):
-        if any((root / path).is_file() for path in paths):
+        # Not Path.is_file, which raises for a name that is too long.
+        if any(os.path.isfile(root / path) for path in paths):  # noqa: PTH113
             return root
     return folder
 
