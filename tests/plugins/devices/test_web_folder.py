@@ -145,7 +145,7 @@ def test_the_browser_sees_the_pixels_of_the_server(
 
 
 @browser
-@pytest.mark.parametrize("kind", ["png", "webp", "avif", "jpeg", "progressive"])
+@pytest.mark.parametrize("kind", ["png", "codes", "webp", "avif", "jpeg", "progressive"])
 def test_the_browser_converts_colours_as_the_server_does(offline: "Page", kind: str) -> None:
     preprocess = Preprocess(image_size=60, crop_fraction=0.9, resample="bicubic")
     values = {name: getattr(preprocess, name) for name in PREPROCESS}
@@ -156,8 +156,11 @@ def test_the_browser_converts_colours_as_the_server_does(offline: "Page", kind: 
             options = {"quality": 90, "exif": exif_with_orientation(6)}
             options["progressive"] = kind == "progressive"
         profile = _profile_of_codes(DISPLAY_P3, SRGB_CURVE)
-        form = "jpeg" if kind == "progressive" else kind
+        form = {"progressive": "jpeg", "codes": "png"}.get(kind, kind)
         photo = encode(Image.fromarray(pixels), form, icc_profile=profile, **options)
+        if kind == "codes":
+            codes = bytes((DISPLAY_P3, SRGB_CURVE, 0, 1))
+            photo = after_header(encode(Image.fromarray(pixels), form), b"cICP", codes)
         text = base64.b64encode(photo).decode()
         square = np.frombuffer(base64.b64decode(offline.evaluate(LOAD, [text, values])), np.uint8)
         expected = load(photo, preprocess)
@@ -168,16 +171,31 @@ def test_the_browser_converts_colours_as_the_server_does(offline: "Page", kind: 
         assert difference(stored, expected) > 20  # of the same pixels without a profile
 
 
+def after_header(png: bytes, name: bytes, content: bytes) -> bytes:
+    """A PNG with one more chunk."""
+    return png[:33] + chunk(name, content) + png[33:]
+
+
+SQUARE = noise(80, 80)
+TURNED = exif_with_orientation(6)
+READ_ALIKE = {
+    "gamma": after_header(encode(SQUARE, "png"), b"gAMA", struct.pack(">I", 80_000)),
+    "no end": encode(SQUARE, "jpeg")[:-2],
+    "turned WebP": encode(SQUARE, "webp", lossless=True, exif=TURNED),
+    "turned PNG": encode(SQUARE, "png", exif=TURNED),
+    "no orientation": encode(SQUARE, "jpeg", exif=exif_with_orientation(6, kind=4)),
+    "codes of sRGB": after_header(
+        encode(SQUARE, "png", icc_profile=_profile_of_codes(DISPLAY_P3, SRGB_CURVE)),
+        *(b"cICP", bytes((1, SRGB_CURVE, 0, 1))),
+    ),
+}
+
+
 @browser
-@pytest.mark.parametrize("part", ["gamma", "end"])
-def test_the_browser_reads_what_the_server_reads(offline: "Page", part: str) -> None:
+@pytest.mark.parametrize("photo", READ_ALIKE.values(), ids=READ_ALIKE)
+def test_the_browser_reads_what_the_server_reads(offline: "Page", photo: bytes) -> None:
     preprocess = Preprocess(image_size=60)
     values = {name: getattr(preprocess, name) for name in PREPROCESS}
-    photo = encode(noise(80, 80), "png" if part == "gamma" else "jpeg")
-    if part == "gamma":
-        photo = photo[:33] + chunk(b"gAMA", struct.pack(">I", 80_000)) + photo[33:]
-    else:
-        photo = photo[:-2]
     text = base64.b64encode(photo).decode()
     square = np.frombuffer(base64.b64decode(offline.evaluate(LOAD, [text, values])), np.uint8)
     expected = load(photo, preprocess)

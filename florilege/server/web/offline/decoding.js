@@ -6,6 +6,7 @@ import { reduce, resize } from "./resizing.js";
 const STRIP_PIXELS = 1 << 21; // read from the canvas at once: phones limit its area
 const EXIF = [0x45, 0x78, 0x69, 0x66, 0, 0];
 const ICC = Array.from("ICC_PROFILE\0", (letter) => letter.charCodeAt(0));
+const SHORT = 3; // a type of EXIF
 const FRAMES = new Set([0xc0, 0xc1, 0xc2, 0xc3, 0xc5, 0xc6, 0xc7, 0xc9, 0xca, 0xcb, 0xcd, 0xce, 0xcf]);
 
 /**
@@ -158,18 +159,36 @@ function readHeader(bytes) {
 
 function readPng(bytes, view, text) {
   const header = { kind: "png", width: view.getUint32(16), height: view.getUint32(20) };
-  for (let at = 8, end; at + 8 <= bytes.length && !header.profile; at = end) {
+  for (let at = 8, end; at + 8 <= bytes.length; at = end) {
     end = at + 12 + view.getUint32(at);
-    if (text(at + 4, 4) === "iCCP") header.profile = { chunk: bytes.subarray(at, end) };
+    const [name, part] = [text(at + 4, 4), bytes.subarray(at, end)];
+    if (name === "cICP") { // comes before a profile
+      header.profile = isWide(part[8], part[9]) ? { chunk: part } : null;
+    } else if (name === "iCCP" && header.profile === undefined) {
+      header.profile = { chunk: part };
+    } else if (name === "eXIf") {
+      header.orientation = orientationOf(part.subarray(8));
+      header.content = [bytes.subarray(0, at), bytes.subarray(end)];
+    }
   }
   return header;
 }
 
+/** Whether codes of ITU-T H.273 name more colours than sRGB, with a curve like its own. */
+function isWide(primaries, transfer) {
+  return [9, 12].includes(primaries) && [1, 2, 6, 13, 14, 15].includes(transfer);
+}
+
 function readWebp(bytes, view, text) {
   const header = { kind: "webp", ...webpSize(view, text(12, 4)) };
-  for (let at = 12, end; at + 8 <= bytes.length && !header.profile; at = end + (end % 2)) {
-    end = at + 8 + view.getUint32(at + 4, true);
-    if (text(at, 4) === "ICCP") header.profile = { content: bytes.subarray(at + 8, end) };
+  for (let at = 12, end; at + 8 <= bytes.length; at = end + (end % 2)) {
+    const start = at + 8;
+    end = start + view.getUint32(at + 4, true);
+    if (text(at, 4) === "ICCP") header.profile = { content: bytes.subarray(start, end) };
+    if (text(at, 4) === "EXIF") { // some browsers turn the picture, others do not: now none does
+      header.orientation = orientationOf(bytes.subarray(start, end));
+      header.content = [bytes.subarray(0, at), "SKIP", bytes.subarray(at + 4)];
+    }
   }
   return header;
 }
@@ -197,7 +216,7 @@ function readJpeg(bytes, view) {
     const end = at + 2 + view.getUint16(at + 2);
     if (FRAMES.has(marker)) [header.height, header.width] = [view.getUint16(at + 5), view.getUint16(at + 7)];
     if (marker === 0xe1 && EXIF.every((byte, place) => bytes[at + 4 + place] === byte)) {
-      header.orientation ??= orientationOf(bytes.subarray(at + 10, end));
+      header.orientation ??= orientationOf(bytes.subarray(at + 4, end));
     }
     if (marker === 0xe2 && ICC.every((byte, place) => bytes[at + 4 + place] === byte)) {
       header.profile ??= { content: bytes.subarray(at + 18, end) }; // larger ones, of several parts, are of scanners
@@ -210,15 +229,18 @@ function readJpeg(bytes, view) {
   return header;
 }
 
-/** The orientation in a TIFF structure; 1, upright, if it is missing or damaged. */
-function orientationOf(tiff) {
+/** The orientation in an EXIF block, after EXIF's own beginning or not; 1, upright, if it is missing or damaged. */
+function orientationOf(exif) {
+  const tiff = exif.subarray(EXIF.every((byte, place) => exif[place] === byte) ? EXIF.length : 0);
   try {
     const view = new DataView(tiff.buffer, tiff.byteOffset, tiff.length);
     const little = view.getUint16(0) === 0x4949;
     const start = view.getUint32(4, little);
     for (let entry = 0; entry < view.getUint16(start, little); entry += 1) {
       const at = start + 2 + 12 * entry;
-      if (view.getUint16(at, little) === 0x0112) return view.getUint16(at + 8, little);
+      if (view.getUint16(at, little) !== 0x0112) continue;
+      const isNumber = view.getUint16(at + 2, little) === SHORT && view.getUint32(at + 4, little) === 1;
+      return isNumber ? view.getUint16(at + 8, little) : 1;
     }
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
