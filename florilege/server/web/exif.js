@@ -26,26 +26,40 @@ function read(view) {
   const directory = (at) => new Map(Array.from({ length: short(at) }, (_, row) => at + 2 + 12 * row)
     .map((entry) => [short(entry), { count: long(entry + 4), at: entry + 8 }]));
   const main = directory(long(4));
-  const part = (tag) => (main.has(tag) ? directory(long(main.get(tag).at)) : new Map());
+  const part = (tag) => attempt(() => directory(long(main.get(tag).at)), new Map());
   const text = ({ count, at }) => Array.from({ length: count }, (_, place) =>
     String.fromCharCode(view.getUint8((count > 4 ? long(at) : at) + place))).join("");
-  const degrees = ({ at }) => [0, 1, 2].reduce((sum, place) =>
-    sum + long(long(at) + 8 * place) / long(long(at) + 8 * place + 4) / 60 ** place, 0);
+  const numbers = ({ count, at }) => Array.from({ length: Math.min(count, 3) }, (_, place) =>
+    long(long(at) + 8 * place) / long(long(at) + 8 * place + 4));
   const [exif, gps] = [part(EXIF), part(GPS)];
-  const signed = (value, reference, negative) =>
-    degrees(gps.get(value)) * (text(gps.get(reference))[0] === negative ? -1 : 1);
-  const located = [NORTH_SOUTH, LATITUDE, EAST_WEST, LONGITUDE].every((tag) => gps.has(tag));
-  return {
-    ...timeOf(exif.has(TAKEN) ? text(exif.get(TAKEN)) : ""),
-    position: located ? positionOf(signed(LATITUDE, NORTH_SOUTH, "S"), signed(LONGITUDE, EAST_WEST, "W")) : null,
+  const degrees = (value, reference, [positive, negative]) => { // NaN without a hemisphere: it would be a guess
+    const sign = { [positive]: 1, [negative]: -1 }[text(gps.get(reference)).trim().slice(0, 1).toUpperCase()];
+    const [whole, ...rest] = numbers(gps.get(value));
+    const [minutes, seconds] = [0, 1].map((place) => (Number.isFinite(rest[place]) ? rest[place] : 0)); // 0/0: unused
+    return minutes > 60 || seconds > 60 ? NaN : sign * (whole + minutes / 60 + seconds / 3600);
   };
+  return {
+    ...timeOf(attempt(() => text(exif.get(TAKEN)), "")),
+    position: attempt(() =>
+      positionOf(degrees(LATITUDE, NORTH_SOUTH, "NS"), degrees(LONGITUDE, EAST_WEST, "EW")), null),
+  };
+}
+
+/** What a function returns, or something else where its part of the data is missing or damaged. */
+function attempt(readPart, otherwise) {
+  try {
+    return readPart();
+  } catch {
+    return otherwise;
+  }
 }
 
 /** The day and month of a time such as 2026:06:30 10:11:12; null if the clock was never set. */
 function timeOf(time) {
-  const [, year, month, day] = /^\s*([12]\d{3})[:./ -](\d\d)(?:[:./ -](\d\d))?/.exec(time) ?? [];
+  const [, year, month, day] = /^\s*([12]\d{3})[:./ -]([ \d]\d)(?:[:./ -]([ \d]\d))?/.exec(time)?.map(Number) ?? [];
   if (!(month >= 1 && month <= 12)) return { date: null, month: null };
-  return { date: day >= 1 && day <= 31 ? `${year}-${month}-${day}` : null, month: Number(month) };
+  const start = new Date(Date.UTC(year, month - 1, day));
+  return { date: start.getUTCDate() === day ? start.toISOString().slice(0, 10) : null, month };
 }
 
 /** A position, unless it is none: phones without a fix write zeros. */

@@ -3,6 +3,7 @@
 import base64
 import io
 import re
+import struct
 from collections.abc import Callable
 from datetime import date
 from functools import partial
@@ -14,7 +15,10 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
+from florilege.plugins.exchange.exchange import read_capture
 from florilege.server.problems import OTHER_INTERFACES, Code
+from tests.plugins.exchange.test_capture import ASCII, RATIONAL, TIME, rationals
+from tests.plugins.exchange.test_capture import photo as camera_photo
 from tests.server import garden
 from tests.server.background.feedback_rows import photos, words
 from tests.server.http.page_actions import (
@@ -1163,11 +1167,61 @@ def test_what_cameras_write_is_read_or_left_out(page: "Page") -> None:
     for written, month in (
         (b"2026-08-30 10:1", 8),
         (b"    2026:08:30 ", 8),
+        (b"2026: 8:30 10:1", 8),
         (b"0000:08:30 10:1", None),
     ):
         changed = whole.replace(b"2026:08:30 1:2\0", written)
         assert changed != whole
         assert data(changed)[0] == month
+
+
+SOUTH_WEST = {
+    1: (ASCII, b"S\0"), 2: (RATIONAL, rationals((47, 1), (30, 1), (18, 1))),
+    3: (ASCII, b"W\0"), 4: (RATIONAL, rationals((8, 1), (15, 1), (0, 1))),
+}  # fmt: skip
+WRITTEN = {
+    1: [b"s\0", b"North\0", b" S\0", b"\0", b"E\0", b"?\0"],
+    3: [b"w\0", b"\0", b"N\0"],
+    2: [
+        rationals(*numbers)
+        for numbers in (
+            [(475, 10)], [(47, 1), (305, 10)], [(475, 10), (0, 0), (0, 0)],
+            [(47, 1), (30, 0), (18, 1)], [(47, 0), (30, 1), (0, 1)],
+            [(47, 1), (30, 1), (1800, 1)], [(0, 0), (0, 0), (0, 0)],
+        )
+    ],
+}  # fmt: skip
+
+
+@browser
+def test_a_place_and_a_damaged_part_are_read_as_predict_does(page: "Page", tmp_path: Path) -> None:
+    def read(data: bytes) -> tuple[str | None, tuple[float, float] | None]:
+        camera = page.evaluate(CAMERA, base64.b64encode(data).decode())
+        place = camera["position"]
+        return camera["date"], place and (
+            round(place["latitude"], 6), round(place["longitude"], 6)
+        )  # fmt: skip
+
+    for tag, values in WRITTEN.items():
+        for value in values:
+            position = SOUTH_WEST | {tag: (SOUTH_WEST[tag][0], value)}
+            path = camera_photo(
+                tmp_path / "a.jpg", [TIME], [(key, *cell) for key, cell in position.items()]
+            )
+            capture = read_capture(path)
+            place = None if capture.latitude is None else (capture.latitude, capture.longitude)
+            assert read(path.read_bytes()) == ("2026-06-30", place), (tag, value)
+    path = camera_photo(
+        tmp_path / "b.jpg", [TIME], [(key, *cell) for key, cell in SOUTH_WEST.items()]
+    )
+    for link, left in (
+        (ExifTags.IFD.GPSInfo, ("2026-06-30", None)),
+        (ExifTags.IFD.Exif, (None, (-47.505, -8.25))),
+    ):
+        data = bytearray(path.read_bytes())
+        at = data.index(struct.pack("<HHI", link, 4, 1)) + 8
+        data[at : at + 4] = b"\xff\xff\xff\x7f"
+        assert read(data) == left
 
 
 @browser
