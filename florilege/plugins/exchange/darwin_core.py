@@ -15,13 +15,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from xml.etree import ElementTree
 
 from florilege.errors import DataError, first
 from florilege.plugins.exchange.packed_files import PackedFiles, Stream, open_packed
 from florilege.tables import declared_delimiter
 
+_T = TypeVar("_T")
 Record = Mapping[str, str]  # cells that are not empty, by term
 _TABLES: Final = (".csv", ".txt", ".tsv", ".tab")
 _EMPTY: Final = frozenset(("", "\\N", "NULL", "null", "NA"))  # of databases and R
@@ -87,7 +88,7 @@ def open_records(path: Path, terms: Collection[str]) -> Iterator[ArchiveRecords]
 class _Table:
     """How a table is written; the defaults are those of the text guide."""
 
-    terms: Mapping[int, str]  # by column
+    terms: Mapping[str, int]  # columns by term; a column may have several
     files: Sequence[str] = ()
     row_type: str = ""
     key: int | None = None  # column of the identifier that joins core and extension
@@ -111,11 +112,10 @@ class _Table:
     def of_lines(
         self, lines: Iterator[str], terms: Collection[str]
     ) -> Iterator[tuple[str, Record]]:
-        columns = {at: term for at, term in self.terms.items() if term in terms}
-        defaults = {term: text for term, text in self.defaults.items() if term in terms}
+        columns, defaults = _only(self.terms, terms), _only(self.defaults, terms)
         key = -1 if self.key is None else self.key
         for cells in filter(None, self._cells(lines)):  # an empty line is no row
-            row = {term: _cell(cells, at) for at, term in columns.items()}
+            row = {term: _cell(cells, at) for term, at in columns.items()}
             row = {term: text for term, text in row.items() if text not in _EMPTY}
             yield _cell(cells, key), defaults | row
 
@@ -130,6 +130,13 @@ class _Table:
             return csv.reader(lines, delimiter=self.delimiter, **style)
         single = (line.replace(self.delimiter, _STAND_IN) for line in lines)
         return csv.reader(single, delimiter=_STAND_IN, **style)
+
+
+def _only(values: Mapping[str, _T], terms: Collection[str]) -> dict[str, _T]:
+    """The values of ``terms``, which may be written in another case."""
+    spellings = {term.lower(): term for term in terms}
+    names = ((spellings.get(term.lower()), value) for term, value in values.items())
+    return {term: value for term, value in names if term is not None}
 
 
 def _cell(cells: Sequence[str], at: int) -> str:
@@ -191,9 +198,7 @@ def _plain_records(package: PackedFiles, terms: Collection[str]) -> ArchiveRecor
     # The tables of GBIF have tabs and no quotes: one in a cell is a part of it.
     quote = "" if delimiter == "\t" and '"' not in header else '"'
     names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
-    spellings = {term.lower(): term for term in terms}
-    keys = (re.sub("[ _]", "", _term(name)).lower() for name in names)
-    columns = {at: spellings.get(key, "") for at, key in enumerate(keys)}
+    columns = {re.sub("[ _]", "", _term(name)): at for at, name in enumerate(names)}
     table = _Table(terms=columns, delimiter=delimiter, quote=quote)
     return ArchiveRecords(names, (row for _, row in table.of_lines(lines, terms)))
 
@@ -213,12 +218,12 @@ def _described_records(
     tables = _described_tables(package, descriptor)
     core = tables[0]
     records = next((table for table in tables if table.row_type.lower() == "occurrence"), core)
-    columns = [*records.terms.values(), *records.defaults]
+    columns = [*records.terms, *records.defaults]
     if records is core:
         return ArchiveRecords(columns, (row for _, row in core.of_files(package, terms)))
     if core.key is None or records.key is None:
         raise ValueError("meta.xml names no id of the core, or no coreid of its occurrences")
-    columns += [*core.terms.values(), *core.defaults]
+    columns += [*core.terms, *core.defaults]
     return ArchiveRecords(columns, _joined(core, records, package, terms))
 
 
@@ -261,15 +266,16 @@ def _table_of(element: ElementTree.Element, descriptor: str, package: PackedFile
     return _Table(
         files=_files_of(element, descriptor, package),
         row_type=_term(element.get("rowType", "")),
-        terms={_count(field, "index"): term for field, term in fields if "index" in field.attrib},
+        terms={term: _count(field, "index") for field, term in fields if "index" in field.attrib},
         defaults={
             term: text for field, term in fields if (text := field.get("default", "").strip())
         },
         key=_key_of(element),
-        delimiter=_text(element, "fieldsTerminatedBy", ",", 1),
+        delimiter=_text(element, "fieldsTerminatedBy", ",", 1, blank="\t"),
         quote=_text(element, "fieldsEnclosedBy", '"', 0, 1),
         # Of \r\n the second, as `_line` takes the first away.
-        line_end=_text(element, "linesTerminatedBy", "\n", 1).removeprefix("\r") or "\r",
+        line_end=_text(element, "linesTerminatedBy", "\n", 1, blank="\n").removeprefix("\r")
+        or "\r",
         encoding=_encoding(element.get("encoding") or "UTF-8"),
         header_lines=_count(element, "ignoreHeaderLines"),
         date_format=_date_format(element.get("dateFormat", "")),
@@ -309,10 +315,19 @@ def _count(element: ElementTree.Element, attribute: str) -> int:
 
 
 def _text(
-    element: ElementTree.Element, attribute: str, default: str, least: int, most: int = 10
+    element: ElementTree.Element,
+    attribute: str,
+    default: str,
+    least: int,
+    most: int = 10,
+    blank: str = " ",
 ) -> str:
-    """The value of an attribute, with escapes such as ``\\t``."""
+    """The value of an attribute, with escapes such as ``\\t``.
+
+    XML makes a blank of a tab or an end of a line, so one that stands alone means ``blank``.
+    """
     text = element.get(attribute, default)
+    text = blank if text == " " else text
     escapes = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\\\": "\\"}
     text = re.sub(r"\\[tnr\\]", lambda match: escapes[match[0]], text)
     if not least <= len(text) <= most or "\0" in text:
@@ -335,8 +350,10 @@ def _encoding(name: str) -> str:
 
 
 def _date_format(form: str) -> re.Pattern[str] | None:
-    """The pattern of a ``dateFormat`` such as ``DD/MM/YYYY``; None if it names no month."""
-    pattern = re.escape(form.upper()).replace("DD", r"\d\d?", 1)
-    pattern = pattern.replace("YYYY", r"(?P<year>\d{4})", 1).replace("MM", r"(?P<month>\d\d?)", 1)
-    regex = re.compile(pattern)
+    """The pattern of a ``dateFormat`` such as ``DD/MM/YYYY hh:mm``; None if it names no month."""
+    date = re.escape(re.split(r"\s", form.strip(), maxsplit=1)[0].upper())
+    pattern = re.sub("DD?", r"\\d\\d?", date, count=1)
+    pattern = re.sub("MM?", r"(?P<month>\\d\\d?)", pattern, count=1)
+    # Only before a blank: the end of an interval or a time of ISO 8601 would follow at once.
+    regex = re.compile(pattern.replace("YYYY", r"(?P<year>\d{4})", 1) + r"(?=\s|$)")
     return regex if {"year", "month"} <= regex.groupindex.keys() else None

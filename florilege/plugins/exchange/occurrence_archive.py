@@ -156,8 +156,8 @@ def _month(row: Record) -> int:
     if month := row.get("month"):
         return _number_of_month(month)
     begin, _, end = (date.split("-") for date in row.get("eventDate", "").partition("/"))
-    # The end of an interval may be a day alone, as in 2026-06-03/05.
-    one_month = len(end) == 1 or begin[:2] == end[:2]
+    # The end of an interval may be a day alone, as in 2026-06-03/05, or a month, as in 2026-06/08.
+    one_month = end == [""] or (len(begin) > 2 and len(end) == 1) or begin[:2] == end[:2]
     return _number_of_month("".join(begin[1:2])) if one_month else ALL_MONTHS
 
 

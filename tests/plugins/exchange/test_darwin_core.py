@@ -219,6 +219,18 @@ DESCRIBED = {
     "American dates": ('dateFormat="MM-DD-YYYY"', ROW.replace("2024-06-03", "6-3-2024"), FIELDS),
     "dates unlike the format": ('dateFormat="DDMMYYYY"', ROW, FIELDS),
     "useless format": ('dateFormat="week"', ROW, FIELDS),
+    "dates with a time": (
+        'dateFormat="DD/MM/YYYY hh:mm"',
+        ROW.replace("2024-06-03", "03/06/2024 10:15"),
+        FIELDS,
+    ),
+    "short dates": ('dateFormat="D.M.YYYY"', ROW.replace("2024-06-03", "3.6.2024"), FIELDS),
+    # XML makes a blank of a tab or an end of a line that a person writes as it is.
+    "tab as it is": ('fieldsTerminatedBy="\t"', ROW.replace(",", "\t"), FIELDS),
+    "end of a line as it is": ('linesTerminatedBy="\n"', ROW, FIELDS),
+    "end of a line of Windows as it is": ('linesTerminatedBy="\r\n"', ROW, FIELDS),
+    "two terms of a column": ("", ROW, FIELDS + FIELDS.replace("/terms/", "/terms/verbatim#x")),
+    "a term in lower case": ("", ROW, FIELDS.replace("eventDate", "eventdate")),
 }
 
 
@@ -230,6 +242,13 @@ def test_a_table_is_read_as_its_descriptor_says(
     (record,) = read_files(tmp_path, files)
     record["eventDate"] = record["eventDate"][:7]  # a format gives the month, which is read
     assert record == IRIS | {"eventDate": "2024-06"}
+
+
+def test_an_interval_is_no_date_of_the_declared_format(tmp_path: Path) -> None:
+    text = ROW.replace("2024-06-03", "2024-06-03/2024-08-05")
+    files = {"meta.xml": meta('dateFormat="YYYY-MM-DD"'), "occurrence.txt": text}
+    (record,) = read_files(tmp_path, files)
+    assert record["eventDate"] == "2024-06-03/2024-08-05"
 
 
 @pytest.mark.parametrize(
