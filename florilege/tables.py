@@ -173,7 +173,7 @@ def _read_columns(reader: Any, width: int) -> tuple[list[list[str]], "array[int]
     columns = [list[str]() for _ in range(width)]
     texts = [dict[str, str]() for _ in range(width)]  # of the cells that a column has had
     lines, ragged = array("q"), list[str]()
-    for row in filter(None, reader):
+    for row in filter(_has_text, reader):  # spreadsheets write empty rows below the last one
         # The reader counts lines: a row may follow blank ones, and a cell may hold several.
         if len(row) != width:
             ragged.append(str(reader.line_num))
@@ -203,12 +203,21 @@ def _not_utf8(path: Path) -> str:
 def _read_parquet(path: Path) -> Table:
     pyarrow = _pyarrow(path)
     try:
-        table = pyarrow.parquet.read_table(path)
+        with pyarrow.parquet.ParquetFile(path) as file:
+            table = file.read()
+        _refuse_twice(path, table.column_names)
+        return {name: list(map(_cell_text, table[name].to_pylist())) for name in table.column_names}
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} is not a Parquet file: {error}") from error
-    _refuse_twice(path, table.column_names)
-    columns = ((name, table[name].to_pylist()) for name in table.column_names)
-    return {name: ["" if cell is None else str(cell) for cell in cells] for name, cells in columns}
+
+
+def _cell_text(cell: Any) -> str:
+    """The text of a cell of a Parquet file; beside gaps pandas makes whole numbers floats."""
+    if cell is None or cell != cell:  # NaN
+        return ""
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return cell.decode(errors="replace") if isinstance(cell, bytes) else str(cell)
 
 
 def _refuse_twice(path: Path, header: Sequence[str]) -> None:

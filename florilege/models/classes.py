@@ -45,6 +45,11 @@ def plain_id(text: str) -> str:
     return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
+def _gbif_key(text: str) -> str:
+    """A key of GBIF; pandas and R write 5231190.0 for a column in which another key is missing."""
+    return text.removesuffix(".0")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Thumbnail:
     """Credits for a class's reference picture, see `florilege.models.reference_pictures`."""
@@ -69,6 +74,7 @@ class ClassInfo:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scientific_name", self.scientific_name or self.id)
+        object.__setattr__(self, "gbif", self.gbif and _gbif_key(self.gbif))
 
     @property
     def genus_name(self) -> str:
@@ -195,7 +201,7 @@ class SpeciesNames:
         if ids := self._classes.ids_of([text]):
             return self._classes.index_of[ids[text]]
         address = _GBIF_ADDRESS.fullmatch(text.strip())
-        if (at := self._by_key.get(address[1] if address else text.strip())) is not None:
+        if (at := self._by_key.get(address[1] if address else _gbif_key(text.strip()))) is not None:
             return at
         words = _key(_words(text))
         if (at := self._by_name.get(words)) is not None:

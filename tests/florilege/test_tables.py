@@ -123,3 +123,34 @@ def test_a_table_in_utf_16_without_a_mark_is_named_so(tmp_path: Path) -> None:
     path.write_bytes("path,label\na.jpg,x\n".encode("utf-16-le"))
     with pytest.raises(DataError, match="save it as UTF-8"):
         read_table(path)
+
+
+def test_empty_rows_below_the_last_one_are_none(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("path,class_id\na.jpg,rosa\n,\n , \n,,,\n")
+    table, lines = read_numbered_table(tmp_path / "a.csv")
+    assert (table, list(lines)) == ({"path": ["a.jpg"], "class_id": ["rosa"]}, [2])
+
+
+def test_cells_of_parquet_are_the_text_that_people_mean(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "path": [b"a.jpg", b"\xc3\xa9.jpg", b"\xff"],  # text that is not declared to be
+        "gbif": [2882337.0, None, float("nan")],  # whole numbers beside a gap
+        "latitude": [43.25, -1.0, None],
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    assert read_table(tmp_path / "a.parquet") == {
+        "path": ["a.jpg", "\u00e9.jpg", "\ufffd"],
+        "gbif": ["2882337", "", ""],
+        "latitude": ["43.25", "-1", ""],
+    }
+
+
+def test_a_parquet_file_with_a_column_twice_is_refused_for_that(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    twice = pyarrow.Table.from_arrays([pyarrow.array(["a"])] * 2, names=["path", "path"])
+    parquet.write_table(twice, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="these columns appear twice: 'path'"):
+        read_table(tmp_path / "a.parquet")

@@ -142,3 +142,7 @@ def test_what_is_told_of_a_class_wins_and_what_is_left_open_stays() -> None:
 )
 def test_authors_are_taken_off(full: str, short: str) -> None:
     assert without_author(full) == short
+
+
+def test_a_gbif_key_is_a_whole_number() -> None:
+    assert ClassInfo(id="a", gbif="5231190.0").gbif == "5231190"  # as pandas writes it beside a gap

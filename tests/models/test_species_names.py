@@ -23,6 +23,7 @@ CLASSES = ClassTable(
     [
         ("7", 0),  # an id comes before the key of another class
         ("3117424", 0),
+        ("3117424.0", 0),  # as pandas writes numbers beside a gap
         ("https://www.gbif.org/species/3117424", 0),
         ("GBIF:3117424", 0),
         ("Bellis perennis", 0),

@@ -79,7 +79,7 @@ def test_columns_that_say_nothing_are_told(tmp_path: Path) -> None:
         ("class_id,group\na,x\na,y\nb,\nb,\nb,\n", ["a: 2 rows", "b: 3 rows"]),
         ("class_id,group\na,x\n ,y\n,z\n", ["row 2: no class id", "row 3: no class id"]),
         (
-            "class_id,link\na,gbif.org\nb,https://x.org\nc,javascript:alert(1)\n,\n",
+            "class_id,link\na,gbif.org\nb,https://x.org\nc,javascript:alert(1)\n,https://x.org\n",
             ["row 4: no class id", "a: the link gbif.org", "c: the link javascript:alert(1)"],
         ),
     ],
