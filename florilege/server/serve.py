@@ -6,6 +6,7 @@ Bundle, lists and keys are replaced while requests are being answered.
 import asyncio
 import logging
 import math
+import os
 import signal
 import socket
 import threading
@@ -56,6 +57,8 @@ class GracefulServer(uvicorn.Server):
             lifespan="on",
             server_header=False,
             timeout_keep_alive=30,
+            # By IPv4, by IPv6, and by IPv4 on a port that is open to both, as with `--host ::`.
+            forwarded_allow_ips=os.getenv("FORWARDED_ALLOW_IPS", "127.0.0.1,::1,::ffff:127.0.0.1"),
             # uvicorn takes whole seconds.
             timeout_graceful_shutdown=math.ceil(self.engine.settings.drain_s),
         )

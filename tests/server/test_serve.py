@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 
 from florilege.calibration.record.record_file import read_record
 from florilege.errors import BundleError, UsageError
@@ -112,6 +113,22 @@ def test_a_stop_waits_for_the_drain_time(bundle: Path) -> None:
     settings = Settings(bundle=bundle, drain_s=7.2, drain_notice_s=0.0)
     server = GracefulServer(create_app(settings))
     assert server.config.timeout_graceful_shutdown == 8  # in whole seconds
+
+
+@pytest.mark.parametrize("proxy", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "192.0.2.9"])
+def test_a_proxy_of_this_machine_names_its_clients(
+    bundle: Path, tmp_path: Path, proxy: str
+) -> None:
+    settings = Settings(bundle=bundle, feedback_store=tmp_path / "store", feedback_rate="1/hour")
+    config = GracefulServer(create_app(settings)).config
+    config.load()
+    with TestClient(config.loaded_app, client=(proxy, 1)) as client:
+        answers = [
+            client.post("/v1/feedback", json={}, headers={"X-Forwarded-For": f"192.0.2.{host}"})
+            for host in (1, 2)
+        ]
+    assert answers[0].status_code == 400
+    assert answers[1].status_code == (429 if proxy == "192.0.2.9" else 400)
 
 
 def test_a_second_signal_cuts_the_notice_short(bundle: Path) -> None:
