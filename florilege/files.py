@@ -147,9 +147,15 @@ def lock_file(file: IO[Any]) -> bool:
     return True
 
 
+def _open_lock(path: Path) -> TextIO:
+    # Through a link of somebody else's folder, any file would be emptied; a pipe would wait.
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+    return os.fdopen(os.open(path, flags, 0o666), "a+")
+
+
 def _locked(path: Path) -> TextIO:
     while True:
-        handle = path.open("a+")
+        handle = _open_lock(path)
         if not lock_file(handle):
             with handle:
                 handle.seek(0)

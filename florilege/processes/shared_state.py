@@ -28,6 +28,7 @@ log = logging.getLogger("florilege.server")
 
 # Seconds, microseconds that another worker may take: it only looks into a dictionary.
 _WAIT: Final = struct.pack("@ll", 1, 0)
+_PAUSE_S: Final = 0.01
 Q = TypeVar("Q")
 A = TypeVar("A")
 
@@ -94,7 +95,7 @@ class Peers(Generic[Q, A]):
                     answer_challenge(connection, self._key)
                     connection.send(self._find(connection.recv()))
             except (OSError, EOFError, AuthenticationError):
-                continue  # who asked has left
+                time.sleep(_PAUSE_S)  # who asked has left, or too many files are open
 
     def _address(self, number: int) -> Path:
         return self._group.folder / f"worker-{number}.sock"

@@ -194,11 +194,13 @@ class _LineFormatter(logging.Formatter):
 
 
 def log_to_stderr(settings: Settings, worker: int | None = None) -> None:
-    """Log to stderr as the settings say; of uvicorn, only warnings and errors."""
+    """Log to stderr as the settings say; of uvicorn, only errors."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_LineFormatter(settings.log_format, worker))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # They warn of every damaged request, which metrics count: strangers could fill the log.
+    for library in ("uvicorn", "python_multipart"):
+        logging.getLogger(library).setLevel(logging.ERROR)
 
 
 def tune_malloc() -> None:

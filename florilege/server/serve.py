@@ -68,12 +68,15 @@ class GracefulServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handle a signal; a second one ends the notice early."""
-        if sig == signal.SIGTERM and not self._leave_requested:
-            self._leave_requested = True
-            self.engine.leave()  # the main loop sees it within a tenth of a second
-        else:
+        if sig != signal.SIGTERM:
             self.engine.drain()
             super().handle_exit(sig, frame)
+        elif not self._leave_requested:
+            self._leave_requested = True
+            self.engine.leave()  # the main loop sees it within a tenth of a second
+        else:  # uvicorn would raise it again at the end, and the exit code tell of a failure
+            self.engine.drain()
+            self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second by the main loop; True ends it."""

@@ -140,20 +140,35 @@ def test_a_failure_frees_the_folder(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("make", [Path.symlink_to, lambda path, _: os.mkfifo(path)])
+def test_a_lock_in_a_strangers_folder_is_no_link_and_no_pipe(
+    tmp_path: Path, make: Callable[[Path, Path], None]
+) -> None:
+    """A bundle from elsewhere may hold one, and a calibration would empty what it names."""
+    mine = tmp_path / "mine.txt"
+    mine.write_text("years of work")
+    folder = tmp_path / "bundle"
+    folder.mkdir()
+    make(folder / LOCK, mine)
+    with pytest.raises(OSError, match=r"symbolic links|not seekable"), folder_lock(folder):
+        pytest.fail("it is locked")
+    assert mine.read_text() == "years of work"
+
+
 def test_a_file_that_its_holder_removes_between_opening_and_locking_is_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, opened = tmp_path / LOCK, []
-    original = Path.open
+    original = files._open_lock
 
-    def removed_once(self: Path, mode: str) -> object:
-        handle = original(self, mode)
+    def removed_once(path: Path) -> object:
+        handle = original(path)
         opened.append(handle)
         if len(opened) == 1:
             path.unlink()
         return handle
 
-    monkeypatch.setattr(Path, "open", removed_once)
+    monkeypatch.setattr(files, "_open_lock", removed_once)
     with folder_lock(tmp_path):
         assert len(opened) == 2
         assert path.exists()

@@ -1,11 +1,13 @@
 """Workers ask each other."""
 
+import errno
 import shutil
 import socket
 import struct
 import time
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -67,3 +69,18 @@ def test_a_worker_that_is_stopped_keeps_no_other_waiting(
             peer.ask("b")
         assert time.monotonic() - began < 5
         assert peer.ask("a") == "1"
+
+
+def test_where_too_many_files_are_open_no_core_is_kept_busy(tmp_path: Path) -> None:
+    groups = [WorkerGroup(tmp_path, 2, number) for number in range(2)]
+    asked, asking = (Peers[str, str](group, {"a": "1"}.get) for group in groups)
+    with closing(asking):
+        listener = asked._listener
+        asked._listener = full = Mock()
+        full.accept.side_effect = OSError(errno.EMFILE, "Too many open files")
+        full.fileno.return_value = 7
+        asking.ask("a")  # the answer to this one is on its way already
+        time.sleep(0.2)
+        full.fileno.return_value = -1
+        listener.close()
+    assert 1 <= full.accept.call_count < 100

@@ -136,7 +136,7 @@ def test_a_second_signal_cuts_the_notice_short(bundle: Path) -> None:
         served.process.send_signal(signal.SIGTERM)
         wait_for(lambda: ask(served.port, "/readyz", None)[0] == 503)
         served.process.send_signal(signal.SIGTERM)
-        served.process.wait(20)
+        assert served.process.wait(20) == 0
     assert served.lines[-1].endswith(" INFO stopped\n")
 
 
