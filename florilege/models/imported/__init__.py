@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from florilege.errors import DataError, installed
+from florilege.errors import BundleError, DataError, installed
 from florilege.models.bundle import THUMBNAILS, Bundle, write_bundle
 from florilege.models.classes import ClassTable
 from florilege.models.images import ENDINGS, ImageError, Preprocess, load
@@ -101,6 +101,11 @@ def import_onnx(
     outputs = original_outputs(graph, input_format, pixels)
     choice = OutputChoice.of(graph, outputs, input_format, classes=classes)
     original = outputs[choice.output].reshape(len(names), -1).astype(np.float64)
+    if not np.isfinite(original).all():
+        raise BundleError(
+            f"the output `{choice.output}` holds infinite numbers or NaN: in float16 they overflow "
+            "beyond 65,504; check scale, mean and std, or export the graph in float32"
+        )
     wrapped_model = wrap_and_compare(graph, input_format, choice, pixels, original)
     return ImportedModel(
         name=path.stem,

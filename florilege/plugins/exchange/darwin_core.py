@@ -133,10 +133,15 @@ class _Table:
 
 
 def _only(values: Mapping[str, _T], terms: Collection[str]) -> dict[str, _T]:
-    """The values of ``terms``, which may be written in another case."""
-    spellings = {term.lower(): term for term in terms}
-    names = ((spellings.get(term.lower()), value) for term, value in values.items())
+    """The values of ``terms``, however these are written."""
+    spellings = {plain_term(term): term for term in terms}
+    names = ((spellings.get(plain_term(term)), value) for term, value in values.items())
     return {term: value for term, value in names if term is not None}
+
+
+def plain_term(name: str) -> str:
+    """A term without what may differ: case, blanks and ``_``."""
+    return re.sub("[ _]", "", name).lower()
 
 
 def _cell(cells: Sequence[str], at: int) -> str:
@@ -198,7 +203,7 @@ def _plain_records(package: PackedFiles, terms: Collection[str]) -> ArchiveRecor
     # The tables of GBIF have tabs and no quotes: one in a cell is a part of it.
     quote = "" if delimiter == "\t" and '"' not in header else '"'
     names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
-    columns = {re.sub("[ _]", "", _term(name)): at for at, name in enumerate(names)}
+    columns = {_term(name): at for at, name in enumerate(names)}
     table = _Table(terms=columns, delimiter=delimiter, quote=quote)
     return ArchiveRecords(names, (row for _, row in table.of_lines(lines, terms)))
 

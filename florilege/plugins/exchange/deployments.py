@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from florilege.errors import DataError, first
+from florilege.models.classes import plain_id
 from florilege.server.predict.prediction import Observation
 from florilege.tables import Table, read_table
 from florilege.terminal import warn
@@ -92,13 +93,13 @@ _REQUIRED: Final = ("deploymentID", "latitude", "longitude", "deploymentStart", 
 class Deployments(NamedTuple):
     """The table of deployments, and where the photos of each are."""
 
-    rows: Mapping[str, Mapping[str, str]]  # by deploymentID; cells as `COLUMNS` writes them
+    rows: Mapping[str, Mapping[str, str]]  # by plain deploymentID; cells as `COLUMNS` writes them
     folder: Path  # all photos are below it
 
     def of(self, photo: Path) -> Mapping[str, str]:
         """The deployment of a photo: the one named like its folder, or the only one."""
         only = next(iter(self.rows.values())) if len(self.rows) == 1 else {}
-        return self.rows.get(photo.parent.name, only)
+        return self.rows.get(plain_id(photo.parent.name), only)
 
     def file_path(self, photo: Path) -> str:
         """The path of a photo in the package."""
@@ -174,7 +175,7 @@ def _checked_rows(columns: Mapping[str, Sequence[str]], path: Path) -> dict[str,
             rows.append(_checked_row(dict(zip(columns, map(str.strip, cells), strict=True))))
         except ValueError as error:
             raise DataError(f"{path}, row {number}: {error}") from error
-    by_id: dict[str, Mapping[str, str]] = {row["deploymentID"]: row for row in rows}
+    by_id: dict[str, Mapping[str, str]] = {plain_id(row["deploymentID"]): row for row in rows}
     if len(by_id) < len(rows) or not rows:
         raise DataError(f"{path}: deploymentID must differ in each row, and there must be a row")
     return by_id

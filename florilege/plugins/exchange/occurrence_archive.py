@@ -18,7 +18,12 @@ from florilege.errors import DataError, count_of, first
 from florilege.models.bundle import open_bundle
 from florilege.models.classes import ClassTable, SpeciesNames
 from florilege.models.regions import ALL_MONTHS, COLUMNS, MONTHS, cell_name, is_null_island
-from florilege.plugins.exchange.darwin_core import ArchiveRecords, Record, open_records
+from florilege.plugins.exchange.darwin_core import (
+    ArchiveRecords,
+    Record,
+    open_records,
+    plain_term,
+)
 from florilege.tables import write_table, written_table
 from florilege.terminal import progress, show
 
@@ -103,10 +108,10 @@ def _count_records(
 def _demand_columns(archive: Path, records: ArchiveRecords) -> None:
     """Refuse records that lack the place or the species; the message names what they have."""
     has = f"they have {first(records.columns, 20)}" if records.columns else "they have no columns"
-    columns = {name.rpartition(":")[2].lower() for name in records.columns}
-    if missing := [name for name in PLACE if name.lower() not in columns]:
+    columns = {plain_term(name.rpartition(":")[2]) for name in records.columns}
+    if missing := [name for name in PLACE if plain_term(name) not in columns]:
         raise DataError(f"{archive}: the records lack the columns {first(missing)}; {has}")
-    if not any(name.lower() in columns for name in SPECIES):
+    if columns.isdisjoint(map(plain_term, SPECIES)):
         raise DataError(
             f"{archive}: the records lack a column for the species, one of {first(SPECIES)}; {has}"
         )
@@ -162,6 +167,7 @@ def _month(row: Record) -> int:
 
 
 def _number_of_month(text: str) -> int:
+    text = text.removesuffix(".0")  # of pandas, beside a record without a month
     return int(text) if text.isdecimal() and 1 <= int(text) <= MONTHS else ALL_MONTHS
 
 

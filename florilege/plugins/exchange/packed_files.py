@@ -45,7 +45,10 @@ def open_packed(path: Path, stack: ExitStack) -> PackedFiles:
         names = _visible(member.filename for member in archive.infolist() if not member.is_dir())
         return PackedFiles(names, lambda name: stack.enter_context(_open_entry(archive, name)))
     file = stack.enter_context(path.open("rb"))
-    if file.read(2) != b"\x1f\x8b":
+    start = file.read(4)
+    if start == b"PK\x03\x04":
+        raise zipfile.BadZipFile("it has no end: download it again")
+    if not start.startswith(b"\x1f\x8b"):
         file.seek(0)
         return PackedFiles([path.name], lambda _: file, alone=True)
     file.seek(0)

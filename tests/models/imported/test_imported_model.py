@@ -5,7 +5,7 @@ import numpy as np
 import onnx
 import pytest
 
-from florilege.errors import DataError
+from florilege.errors import BundleError, DataError
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import Preprocess, load
 from florilege.models.imported import MOST_PHOTOS, comparison_pictures, import_onnx
@@ -60,6 +60,17 @@ def test_without_photos_the_made_up_pictures_differ_in_everything() -> None:
         assert not np.array_equal(picture, picture[..., ::-1])  # colours
         assert not np.array_equal(picture, picture.swapaxes(0, 1))  # rows and columns
     assert len(np.unique(pixels, axis=0)) == len(names)
+
+
+@pytest.mark.parametrize("number", [np.inf, np.nan])
+def test_a_graph_that_overflows_is_named_so(tmp_path: Path, number: float) -> None:
+    model = foreign()
+    (bias,) = (each for each in model.graph.initializer if each.name == "bias")
+    values = np.full(CLASSES, number, np.float32)
+    bias.CopyFrom(onnx.numpy_helper.from_array(values, "bias"))
+    path = save(model, tmp_path / "net.onnx")
+    with pytest.raises(BundleError, match="`y` holds infinite numbers or NaN"):
+        import_onnx(path, scaled_description(), classes=CLASSES, photos=[])
 
 
 def test_the_files_that_weights_come_from_are_facts(tmp_path: Path) -> None:

@@ -197,6 +197,16 @@ def test_columns_of_deployments_count_by_their_names(
     }  # fmt: skip
 
 
+def test_a_deployment_is_that_of_the_folder_that_looks_like_it(tmp_path: Path) -> None:
+    composed, decomposed = "Gew\u00e4sser", "Gewa\u0308sser"  # as Windows and as a Mac write it
+    table = DEPLOYMENTS.replace("west", f"{composed} ")
+    (tmp_path / "table.csv").write_text(table)
+    photos = [str(tmp_path / name / "a.jpg") for name in (decomposed, "east")]
+    seen = [Observation(photos=(Path(photo),)) for photo in photos]
+    deployments = Deployments.read(tmp_path / "table.csv", seen)
+    assert [deployments.of(Path(photo))["deploymentID"] for photo in photos] == [composed, "east"]
+
+
 def test_our_columns_are_those_of_the_standard() -> None:
     from frictionless import Schema
 

@@ -151,6 +151,8 @@ def test_a_damaged_or_locked_archive_is_refused(tmp_path: Path) -> None:
     for content in (locked, damaged, whole[: len(whole) // 2], packed[:-12], packed[:12]):
         (tmp_path / "b").write_bytes(content)
         refusal(tmp_path / "b")
+    (tmp_path / "b").write_bytes(whole[: len(whole) // 2])
+    assert "a damaged zip: it has no end" in refusal(tmp_path / "b")
     assert "cannot be read" in refusal(tmp_path / "absent")
 
 

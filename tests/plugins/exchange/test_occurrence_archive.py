@@ -200,7 +200,7 @@ def test_a_month_is_that_of_the_date(tmp_path: Path, date: str, month: str) -> N
 
 def test_a_month_of_its_own_comes_before_the_date(tmp_path: Path) -> None:
     head = f"{HEAD},month"
-    for cell, month in (("5", "5"), ("05", "5"), ("", "6"), ("13", ""), ("May", "")):
+    for cell, month in (("5", "5"), ("05", "5"), ("5.0", "5"), ("", "6"), ("13", ""), ("May", "")):
         _, table = imported(tmp_path, f"43,3,2024-06-03,Iris,,,{cell}", head=head)
         assert [row[1] for row in table] == [month]
 
@@ -208,3 +208,10 @@ def test_a_month_of_its_own_comes_before_the_date(tmp_path: Path) -> None:
 def test_decimal_commas_are_read(tmp_path: Path) -> None:
     _, table = imported(tmp_path, "43,6;3,9;;Iris;;", head=HEAD.replace(",", ";"))
     assert [row[0] for row in table] == ["cell1_43_3"]
+
+
+def test_a_column_may_be_written_with_blanks_or_underscores(tmp_path: Path) -> None:
+    head = "Decimal Latitude,decimal_longitude,Event Date,scientific_name"
+    result, table = imported(tmp_path, "43,3,2024-06-03,Iris", head=head)
+    assert table == [("cell1_43_3", "6", "Iris", "1")]
+    assert result.species_column == "scientificName"
