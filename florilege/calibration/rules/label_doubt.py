@@ -23,6 +23,7 @@ from florilege.calibration.sets import Bools, Floats, Ints
 _SHRINKAGES: Final = (0.1, 0.3, 0.6, 0.9, 0.97, 0.99)
 # In many dimensions a discriminant is far too sure: the logits are divided by one of these.
 _TEMPERATURES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+_ROUNDING: Final = 1e-9
 _ROWS_AT_ONCE: Final = 4096
 _RATES: Final = (0.0, 0.005, *(step / 100 for step in range(1, 91)))
 # Heads that learned a class from a handful of photos doubt more than half of its right labels. With
@@ -185,8 +186,10 @@ def _log_probabilities(values: NDArray[np.float32], labels: Ints, fold: Bools) -
     place[classes] = np.arange(len(classes))
     own, rows = place[labels[fold]], np.flatnonzero(fold)
     means, covariance = _moments(values[~fold], place[labels[~fold]], counts[classes])
-    # With one photo of each class the covariance is 0, and only the identity can be inverted.
-    scale = np.trace(covariance) / len(covariance) or 1.0
+    # Standardised features vary by 1, so a variance this small within classes is rounding, and may
+    # be negative: that of copies of one photo of each class. Only the identity remains then.
+    spread = float(np.trace(covariance)) / len(covariance)
+    scale = spread if spread > _ROUNDING else 1.0
     for index, shrinkage in enumerate(_SHRINKAGES):
         shrunk = (1 - shrinkage) * covariance + shrinkage * scale * np.eye(len(covariance))
         weights = np.linalg.solve(shrunk, means.T)  # (dimensions, classes)

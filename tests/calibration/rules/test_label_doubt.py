@@ -77,6 +77,16 @@ def test_a_constant_feature_changes_little() -> None:
     )
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_copies_of_one_photo_of_each_class_leave_their_labels_right(seed: int) -> None:
+    """Their covariance is 0 but for rounding, which may even be negative."""
+    labels = np.repeat(np.arange(4), 12)
+    photos = np.random.default_rng(seed).normal(size=(4, 64)).astype(np.float32)
+    doubt = label_doubt(photos[labels], labels)
+    assert doubt.wrong_rate == 0
+    assert (doubt.probabilities > 0.9).all()
+
+
 def test_answers_about_other_photos_are_refused() -> None:
     with pytest.raises(ValueError, match="broadcast"):
         label_doubt(np.eye(3), [0, 1, 0], answers=[0, 1])
