@@ -150,6 +150,8 @@ def test_a_port_closes_while_a_connection_waits_for_a_worker(port: Port) -> None
         worker.channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     clients = [socket.create_connection(port.address, timeout=15) for _ in range(60)]
     port.dispatcher.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(port.address, timeout=15)
     for client in clients:
         client.close()
 

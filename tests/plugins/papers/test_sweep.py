@@ -160,7 +160,9 @@ def test_a_sweep_resumes_only_with_the_same_settings(
 
 def test_where_it_computes_may_change(runs: Runs, tmp_path: Path) -> None:
     sweep(*_plan(), tmp_path)
+    runs.forget()
     sweep(*_plan(device="auto"), tmp_path, resume=True)
+    assert runs.trained == runs.tested == []  # all of its runs are there
 
 
 def test_a_folder_with_something_in_it_is_refused(runs: Runs, tmp_path: Path) -> None:
