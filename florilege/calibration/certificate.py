@@ -69,7 +69,9 @@ class Evidence:
         places_drawn: Whether their places were drawn.
         same_species: Whether the photos of a group show only one species, not one plant.
         traffic: Whether they are unlabelled requests.
-        class_counts_from_photos: Whether the class weights of the balanced rules are of them.
+        class_counts_from_photos: Whether class counts, which weight the scores of the balanced
+            rules, are of them.
+        counts_fuse: Whether class counts also fuse the scores of several photos.
         rejecting: Whether the request rejects suspect photos, which no calibration does.
     """
 
@@ -84,6 +86,7 @@ class Evidence:
     same_species: bool
     traffic: bool
     class_counts_from_photos: bool
+    counts_fuse: bool = False
     rejecting: bool = False
 
 
@@ -226,7 +229,9 @@ def _reasons(view: View, rule: str, evidence: Evidence) -> list[Reason]:
         Reason.PLACES_DRAWN: view.place is not None and evidence.places_drawn,
         Reason.GROUPS_OF_ONE_SPECIES: view.photos > 1 and evidence.same_species,
         Reason.PLANTS_OF_TRAFFIC: evidence.traffic,
-        Reason.CLASS_COUNTS_FROM_PHOTOS: spec.balanced and evidence.class_counts_from_photos,
+        Reason.CLASS_COUNTS_FROM_PHOTOS: (
+            evidence.class_counts_from_photos and any((spec.balanced, evidence.counts_fuse))
+        ),
         Reason.WRONG_LABELS_BY_CLASS: spec.by_class and noise is not None,
         Reason.WRONG_LABELS_CROSS_LIST: noise is not None and noise.crosses_list,
         Reason.SUSPECTS_REJECTED: evidence.rejecting,

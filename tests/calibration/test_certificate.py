@@ -67,6 +67,12 @@ def test_fit_photos_promise_in_every_view(view: View, rule: str) -> None:
             "balanced_coverage",
             Reason.CLASS_COUNTS_FROM_PHOTOS,
         ),
+        (
+            {"class_counts_from_photos": True, "counts_fuse": True},
+            SEVERAL,
+            "coverage",
+            Reason.CLASS_COUNTS_FROM_PHOTOS,
+        ),
         ({"label_noise": WRONG}, PLAIN, "class_coverage", Reason.WRONG_LABELS_BY_CLASS),
         ({"rejecting": True}, PLAIN, "coverage", Reason.SUSPECTS_REJECTED),
         (
@@ -94,6 +100,7 @@ def test_each_thing_that_spoils_a_promise_is_a_reason(
         ({"places_drawn": True}, PLAIN, "coverage"),
         ({"same_species": True}, PLAIN, "coverage"),
         ({"class_counts_from_photos": True}, PLAIN, "coverage"),
+        ({"counts_fuse": True}, SEVERAL, "balanced_coverage"),
         ({"label_noise": WRONG}, View(list="alps"), "balanced_coverage"),
     ],
 )

@@ -56,7 +56,8 @@ _REASONS: Mapping[Reason, str] = {
     ),
     Reason.CLASS_COUNTS_FROM_PHOTOS: (
         "the bundle does not say how many training photos each class has: the rules for rare "
-        "classes count these photos, and guarantee nothing"
+        "classes count these photos, and guarantee nothing; nor does any rule where a product of "
+        "probabilities fuses several photos"
     ),
 }
 """What a calibration says of the reasons of its certificates; the others are shown by views."""

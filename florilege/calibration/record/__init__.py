@@ -371,6 +371,7 @@ class CalibrationRecord:
             same_species=table.made_from == "same_class",
             traffic=measured.split == TRAFFIC,
             class_counts_from_photos=self.class_counts_from != "train",
+            counts_fuse=table.scoring.fusion is not None,
         )
 
 

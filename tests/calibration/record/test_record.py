@@ -324,6 +324,28 @@ def test_a_point_promises_coverage_for_every_k_at_once(record: CalibrationRecord
             assert f"With 90 % confidence at least {least:.1f} % do" in point.statement
 
 
+@pytest.mark.parametrize("counted", ["train", "val"])
+@pytest.mark.parametrize("fusion", [None, 0.35])
+def test_photos_fused_by_their_own_class_counts_promise_nothing(
+    record: CalibrationRecord, counted: str, fusion: float | None
+) -> None:
+    plain, view = record.tables[0], View(photos=2)
+    scoring = replace(record.scoring, score_kind="softmax")
+    alone = replace(plain, scoring=scoring)
+    fused = replace(
+        alone, view=view, scoring=replace(scoring, fusion=fusion), made_from="observations"
+    )
+    measured = replace(record.measured, chose_checkpoint=False)
+    changed = replace(
+        record, scoring=scoring, tables=(alone, fused), measured=measured, class_counts_from=counted
+    )
+    spoiled = counted == "val" and fusion is not None
+    for setting in (changed.setting("coverage"), changed.setting("average_k")):
+        assert not changed.point(PLAIN, setting).certificate.reasons
+        reasons = changed.point(view, setting).certificate.reasons
+        assert reasons == ((Reason.CLASS_COUNTS_FROM_PHOTOS,) if spoiled else ())
+
+
 def test_no_promise_is_rounded_up() -> None:
     logits, labels = sample_logits()
     settings: dict[str, Any] = {
