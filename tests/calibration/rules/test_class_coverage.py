@@ -229,3 +229,16 @@ def test_every_threshold_allows_for_the_scores_that_the_photos_compared(
     common = np.bincount(sample.labels, minlength=CLASSES) > 200
     assert (lines[1][common] < lines[0][common]).all()
     assert (lines[1] > 0.5 * lines[0])[common].all()
+
+
+def test_photos_that_tie_at_the_threshold_are_all_in_their_sets() -> None:
+    """Also where a score divided by a threshold, times that threshold, is above the score."""
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        scores = random.choice(random.random(4), (40, 2))
+        labels = random.integers(2, size=40)
+        rule = calibrate(
+            "class_coverage", scores, labels, coverage=0.8, min_size=0, class_counts=[3, 5]
+        )
+        hits = rule.sets(scores)[np.arange(40), labels]
+        assert np.count_nonzero(~hits) < floor(0.2 * 41)

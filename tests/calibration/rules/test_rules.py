@@ -242,3 +242,12 @@ def test_what_is_not_a_saved_rule_is_refused(change: dict[str, Any] | None) -> N
     content = json.loads(calibrate("top_k", [[0.5, 0.5]], k=1).to_json())
     with pytest.raises(ValueError, match="rule"):
         SetRule.from_json("[]" if change is None else json.dumps(content | change))
+
+
+@pytest.mark.parametrize("rule", ["coverage", "balanced_coverage"])
+def test_where_the_best_class_suffices_it_is_alone_whatever_the_scale_of_scores(rule: str) -> None:
+    scores = np.tile([5.0, 3.0, 2.0], (30, 1))
+    labels = np.array([0] * 29 + [1])
+    counts: dict[str, Any] = {"class_counts": [1, 1, 1]} if rule == "balanced_coverage" else {}
+    members = calibrate(rule, scores, labels, coverage=0.9, **counts).sets(scores)
+    assert as_sets(members) == [{0}] * 30
