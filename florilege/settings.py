@@ -236,8 +236,9 @@ def complaint(
             return _unknown_setting(path, fields, abbreviations)
         case "missing" if first["loc"][-1:] == (path[-1],):  # a list may be too short
             return f"{name} is missing"
-        case "model_type":
-            return f"{name} must hold settings by name, got {first['input']!r}"
+        case "model_type" | "dict_type":
+            guess = _guess_of_name(name, first["input"], fields)
+            return f"{name} must hold settings by name, got {first['input']!r}{guess}"
         case _ if name not in fields:  # incompatible settings, or a file that is no JSON
             return ".".join([*path, f"{reason[0].lower()}{reason[1:]}"])
         case "value_error":
@@ -247,6 +248,12 @@ def complaint(
             rule = f" must be {finite}{_allowed_values(fields[name], null=null)}"
     guess = suggestion(str(first["input"]), _choices(fields[name]))
     return f"{name}{rule}, got {first['input']!r}{guess}"
+
+
+def _guess_of_name(group: str, value: Any, fields: Collection[str]) -> str:
+    """What ``group=value`` may mean where settings by name belong: the one called ``name``."""
+    has_name = isinstance(value, str) and (group in fields or f"{group}.name" in fields)
+    return did_you_mean([f"{group}.name={value}"] if has_name else [])
 
 
 def _setting_at(path: Sequence[str], fields: Collection[str]) -> str:
@@ -312,7 +319,7 @@ def load_extension(name: str) -> Any:
             f"{name}: there is no module {error.name}; run the command in the folder that has "
             f"{module_name}, or install the package"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(
             f"{name}: {module_name} cannot be imported: {type(error).__name__}: {error}"
         ) from error

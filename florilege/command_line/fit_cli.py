@@ -241,7 +241,7 @@ class FitPlan:
 
     def _resuming(self, words: Words) -> Words:
         """A command that continues the run in the folder, if there is one."""
-        started = words[0] == "train" and (self.run / "config.yaml").is_file()
+        started = words[0] == "train" and self.run.is_dir()
         return (*words, "--resume") if started else words
 
 

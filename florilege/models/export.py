@@ -99,16 +99,23 @@ def _export(pictures: _ExportedNetwork, head: str, image_size: int) -> onnx.Mode
         # Some networks cache tensors on their first picture, which must not become a part of the
         # graph.
         pictures(example)
-        program = torch.onnx.export(
-            pictures,
-            (example,),
-            input_names=["image"],
-            output_names=[*output_names(head).values(), FEATURES],
-            dynamic_shapes={"image": {0: torch.export.Dim("batch", min=1)}},
-            opset_version=_OPSET,
-            dynamo=True,
-            verbose=False,
-        )
+        try:
+            program = torch.onnx.export(
+                pictures,
+                (example,),
+                input_names=["image"],
+                output_names=[*output_names(head).values(), FEATURES],
+                dynamic_shapes={"image": {0: torch.export.Dim("batch", min=1)}},
+                opset_version=_OPSET,
+                dynamo=True,
+                verbose=False,
+            )
+        except torch.onnx.OnnxExporterError as error:
+            reason = " ".join(str(error.__cause__ or error).split())[:200]
+            raise BundleError(
+                f"the network cannot be exported to ONNX: {reason}; its forward must not depend on "
+                "the values of a picture, as with `if`, and may use what ONNX has"
+            ) from error
     assert program is not None
     return _keep_padding(program.model_proto)
 

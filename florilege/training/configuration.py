@@ -236,15 +236,21 @@ class RunFolder:
         self.report = path / "report.html"
         self.lock = path / LOCK
 
-    def check_free(self) -> None:
-        """Raise a ``UsageError`` if the folder is not empty or cannot be read."""
+    def check_free(self, *, resume: bool = False) -> None:
+        """Raise a ``UsageError`` if the folder is not empty or cannot be read.
+
+        With ``resume`` it may hold what a run writes before ``config.yaml``, where a full disk or a
+        kill stopped it.
+        """
+        first = [self.classes, self.thumbnails, self.config][: 3 if resume else 0]
+        unfinished = tuple(f".{file.name}." for file in first)
         with os_error_as(UsageError, f"cannot use {self.path} as run folder"):
-            empty = not self.path.exists() or set(self.path.iterdir()) <= {self.lock}
-        if not empty:
-            raise UsageError(
-                f"{self.path} is not empty: add --resume to continue the run in it, or choose "
-                "another --out"
-            )
+            files = {*self.path.iterdir()} if self.path.exists() else set()
+        others = files - {self.lock, *first}
+        if not all(file.name.startswith(unfinished) for file in others):
+            advice = ": add --resume to continue the run in it, or"
+            advice = " and holds no run:" if resume else advice
+            raise UsageError(f"{self.path} is not empty{advice} choose another --out")
 
     def check_resumable(self, config: TrainConfig, classes: ClassTable) -> None:
         """Refuse to resume with other settings or classes than the run started with.

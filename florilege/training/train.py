@@ -173,7 +173,7 @@ class _TrainingProcess:
                 if self.resumed:
                     self.folder.check_resumable(config, self.dataset.classes)
                 else:
-                    self.folder.check_free()
+                    self.folder.check_free(resume=self.resume)
                 # Fails now if one is missing.
                 self.thumbnails = reference_pictures(self.dataset)
             self.objective, network = seeded(config, self.dataset, ranks)
@@ -270,7 +270,7 @@ class _TrainingProcess:
                     stack.enter_context(folder.locked())
                     if not self.resumed:
                         # Again, under the lock: another run may have started in it meanwhile.
-                        folder.check_free()
+                        folder.check_free(resume=self.resume)
                     folder.write_settings(self.config, self.dataset.classes, self.thumbnails)
                     if self.doubtful is not None:
                         write(folder.doubtful, self.doubtful)

@@ -126,7 +126,12 @@ def test_an_override_without_a_name_or_a_yaml_value_is_refused(text: str) -> Non
         ("epochs=true", "epochs must be a whole number >= 0, got True"),
         ("optimiser.nesterov=1", "optimiser.nesterov must be true or false, or null, got 1"),
         ("backbone=null", "backbone must be text, got None"),
-        ("loss=focal", "loss must be settings by name, got 'focal'"),
+        (
+            "loss=focal",
+            "loss must hold settings by name, got 'focal'; did you mean loss.name=focal",
+        ),
+        ("optimiser=adamw", "by name, got 'adamw'; did you mean optimiser.name=adamw?"),
+        ("augment=strong", "augment must hold settings by name, got 'strong'$"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_its_full_name(override: str, message: str) -> None:

@@ -41,6 +41,18 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
         _begun(tmp_path / "run" / "deeper")
 
 
+def test_a_run_that_stopped_before_its_settings_were_written_is_resumed(tmp_path: Path) -> None:
+    for name in ("classes.json", ".classes.json.x1y", "thumbnails.zip", ".config.yaml.x1y"):
+        (tmp_path / name).write_text("")
+    folder = RunFolder(tmp_path)
+    folder.check_free(resume=True)
+    with pytest.raises(UsageError, match="not empty: add --resume"):
+        folder.check_free()
+    (tmp_path / "classes.json.mine").write_text("")
+    with pytest.raises(UsageError, match="not empty and holds no run: choose another --out"):
+        folder.check_free(resume=True)
+
+
 def test_the_same_settings_may_resume_for_longer_and_elsewhere(tmp_path: Path) -> None:
     folder = _begun(tmp_path)
     for changes in ({}, {"epochs": 9, "device": "auto", "workers": 3, "cache_mb": 5}):

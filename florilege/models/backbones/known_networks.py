@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from florilege.errors import UsageError, did_you_mean, nearest
+from florilege.errors import FlorilegeError, UsageError, did_you_mean, nearest
 from florilege.models.backbones.timm_networks import (
     PREFIX,
     Architecture,
@@ -270,10 +270,12 @@ class _Extension(Architecture):
             backbone.eval()
             with torch.no_grad():
                 shape = tuple(backbone(torch.zeros(1, 3, side, side)).shape)
-        except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+        except (FlorilegeError, MemoryError):
+            raise
+        except Exception as error:  # theirs
             raise UsageError(
                 f"backbone {self.name} must be a function without arguments that returns a module "
-                f"for pictures (batch, 3, {side}, {side}): {error}"
+                f"for pictures (batch, 3, {side}, {side}): {type(error).__name__}: {error}"
             ) from error
         if len(shape) != 2:
             raise UsageError(

@@ -10,6 +10,7 @@ import math
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -289,5 +290,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _save_weights(path: Path, state: Mapping[str, Tensor]) -> None:
     """Write the state of a network as safetensors."""
-    weights = {key: value.detach().cpu().contiguous() for key, value in state.items()}
+    # copies: the file has no form for layers that share their weights
+    copy_of = partial(torch.clone, memory_format=torch.contiguous_format)
+    weights = {key: copy_of(value.detach().cpu()) for key, value in state.items()}
     write(path, save_safetensors(weights))

@@ -24,6 +24,7 @@ The docstrings name these papers by a letter:
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any, cast
 
 import torch
@@ -31,7 +32,7 @@ from torch import Tensor, nn
 
 from florilege.errors import FlorilegeError, UsageError, suggestion
 from florilege.settings import is_extension, load_extension
-from florilege.training.losses.base import Head, Loss
+from florilege.training.losses.base import Head, Loss, with_gradients
 from florilege.training.losses.entropy import (
     assume_negative,
     cross_entropy,
@@ -140,12 +141,11 @@ def _adapted(kind: type[nn.Module]) -> type[Loss]:
 
     def initialise(self: Any, **parameters: Any) -> None:
         Loss.__init__(self)
-        weight = parameters.get("weight")
-        if weight is not None:
-            parameters["weight"] = torch.as_tensor(weight, dtype=torch.float32)
-        self.module = kind(**parameters)
+        self.module = _made(kind, parameters)
         for name in _ATTRIBUTES:
-            setattr(self, name, getattr(self.module, name, getattr(self, name)))
+            value = getattr(self.module, name, None)
+            if value is not None and not (name == "weight" and isinstance(value, Real)):
+                setattr(self, name, value)
 
     def forward(self: Any, *arguments: Tensor, **options: Tensor) -> Tensor:
         return _value_of(self.module, arguments, options)
@@ -158,23 +158,50 @@ def _adapted(kind: type[nn.Module]) -> type[Loss]:
     return cast(type[Loss], result)
 
 
-def _value_of(module: nn.Module, logits_and_labels: Sequence[Tensor], options: Any) -> Tensor:
-    """The loss of somebody's module, a scalar; a ``UsageError`` if it fails."""
-    name = type(module).__name__
+def _made(kind: type[nn.Module], parameters: dict[str, Any]) -> nn.Module:
+    """Somebody's module; a ``ValueError`` or ``TypeError`` if it cannot be made."""
+    weight = parameters.get("weight")
+    if weight is not None and not isinstance(weight, Real):  # of classes
+        parameters = {**parameters, "weight": torch.as_tensor(weight, dtype=torch.float32)}
     try:
-        value: Any = module(*logits_and_labels, **options)
+        return kind(**parameters)
+    except (ValueError, TypeError, FlorilegeError, MemoryError):
+        raise
+    except Exception as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _value_of(module: nn.Module, logits_and_labels: Sequence[Tensor], options: Any) -> Tensor:
+    """The loss of somebody's module, a scalar; a ``UsageError`` if it fails.
+
+    Its gradient is computed at once: in the backward pass of a run nobody would know whose it is.
+    """
+    *logits, labels = logits_and_labels
+    try:
+        if torch.is_grad_enabled() and logits[0].requires_grad:
+            leaves = [head.detach().requires_grad_() for head in logits]
+            value = _scalar(module, module(*(head.clone() for head in leaves), labels, **options))
+            gradients = torch.autograd.grad(
+                value, leaves, allow_unused=True, materialize_grads=True
+            )
+            return with_gradients(value.detach(), *zip(logits, gradients, strict=True))
+        return _scalar(module, module(*logits_and_labels, **options))
     except Exception as error:
         full = isinstance(error, MemoryError) or "memory" in str(error)  # torch has many types
         if full or isinstance(error, FlorilegeError):
             raise
         raise UsageError(
-            f"loss {name} fails for {len(logits_and_labels) - 1} logits and labels: "
+            f"loss {type(module).__name__} fails for {len(logits)} logits and labels: "
             f"{type(error).__name__}: {error}; florilege.testing.check_loss says what to change"
         ) from error
-    if not isinstance(value, Tensor) or value.dim():
-        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise UsageError(f"{name} must return one number for the batch, got {got}")
-    return value
+
+
+def _scalar(module: nn.Module, value: Any) -> Tensor:
+    if isinstance(value, Tensor) and not value.dim():
+        return value
+    got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+    name = type(module).__name__
+    raise UsageError(f"{name} must return one number for the batch, a tensor, got {got}")
 
 
 def _owner(parameters: Sequence[str]) -> str:

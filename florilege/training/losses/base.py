@@ -167,9 +167,10 @@ class Loss(nn.Module):
 
 
 def _divide(total: Tensor, count: Tensor) -> Tensor:
-    """``total / count``; 0, with a gradient, if nothing was counted."""
-    least = torch.finfo(count.dtype).tiny if count.is_floating_point() else 1
-    return total / count.clamp_min(least)
+    """``total / count``; ``total`` itself, a 0 with a gradient, if nothing was counted."""
+    if count.is_floating_point():  # by a tiny number, a scaled gradient would overflow
+        return total / count.where(count > 0, 1)
+    return total / count.clamp_min(1)
 
 
 def ranks() -> int:

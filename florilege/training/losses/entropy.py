@@ -332,7 +332,7 @@ def _label_term(
     scores = working(logits)
     labels, shares = batch.labels, batch.shares(weight, scores.dtype).to(scores.dtype)
     if labels.is_floating_point():
-        weighted = labels if weight is None else labels * weight.to(labels)
+        weighted = labels if weight is None else labels.to(scores.dtype) * weight.to(scores.dtype)
         return mean_over_ranks(_positive(scores, weighted), shares), shares
     values = _positive(scores, labels).where(batch.counted, 0.0)
     return mean_over_ranks(shares * values, shares), batch.counted.to(scores.dtype)

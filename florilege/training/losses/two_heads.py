@@ -298,7 +298,8 @@ def _read_entries(
     rows, shares = rows_counted.sum(), label_batch.shares(weight, dtype)
     divisor = shares.sum(dtype=dtype)
     if labels.is_floating_point():
-        weighted = (labels if weight is None else labels * weight.to(labels)).clamp_min(0).to(dtype)
+        weighted = labels.clamp_min(0).to(dtype)
+        weighted = weighted if weight is None else weighted * weight.to(dtype)
         is_label = labels.flatten() > 0
         every = torch.arange(labels.numel(), device=labels.device)
         entries = is_label.nonzero().flatten() if on_host(labels) else every

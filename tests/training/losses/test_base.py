@@ -137,6 +137,39 @@ def test_a_batch_without_a_counted_row_gives_zero_with_a_gradient(
 
 
 @EVERY
+def test_a_batch_whose_labels_weigh_nothing_gives_no_gradient_also_if_the_loss_is_scaled(
+    key: str, parameters: dict[str, Any]
+) -> None:
+    if key == "cross_entropy":
+        parameters = {}  # what is smoothed has the weights of other classes
+    if key == "expected_positive":  # what it asks of the size of the sets has no weight
+        parameters = {**parameters, "beta": 0.0}
+    if key in ("role", "two_head_average_k"):
+        parameters = {**parameters, "weight": [0.0] * CLASSES}
+    loss = build(key, **{"weight": WEIGHT, **parameters})
+    logits = examples.scores(dtype=torch.float32).requires_grad_()
+    value = call(key, loss, logits, torch.full((8,), WEIGHT.index(0)))
+    (slope,) = torch.autograd.grad(value * 2**16, logits)  # as with float16
+    assert torch.isfinite(slope).all()
+    if key not in ("role", "two_head_average_k"):
+        assert not slope.any()
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_of_half_precision_targets_are_not_rounded(
+    key: str, parameters: dict[str, Any], dtype: torch.dtype
+) -> None:
+    logits, targets = examples.scores(dtype=torch.float32), examples.soft_targets().to(dtype)
+    values = []
+    for given in (targets, targets.float()):
+        torch.manual_seed(0)
+        loss = build(key, **{**parameters, "weight": [0.7, 1.3, 0.1, 2.1, 3.3]})
+        values.append(call(key, loss, logits, given))
+    torch.testing.assert_close(values[0], values[1], rtol=1e-6, atol=1e-6)
+
+
+@EVERY
 def test_an_ignored_row_leaves_value_and_gradient_of_the_others(
     key: str, parameters: dict[str, Any]
 ) -> None:

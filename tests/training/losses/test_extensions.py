@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from florilege.errors import UsageError
+from florilege.errors import BundleError, UsageError
 from florilege.losses import LOSSES, TwoHeadAverageK, build, loss_class
 from florilege.models.backbones import build as build_backbone
 from florilege.models.bundle import open_bundle
+from florilege.models.export import export_onnx
+from florilege.models.images import Preprocess
 from florilege.models.session import Session
 from florilege.testing import check_loss
 from florilege.training.run_export import export_run
@@ -64,6 +66,41 @@ class OneHead(nn.CrossEntropyLoss):
 
     def forward(self, first: Tensor, second: Tensor, labels: Tensor) -> Tensor:  # type: ignore[override]
         return super().forward(first, labels)
+
+
+class Detached(nn.CrossEntropyLoss):
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return super().forward(logits, labels).detach()
+
+
+class Mistakes(nn.Module):
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return (logits.argmax(1) != labels).sum()
+
+
+class Overwritten(nn.CrossEntropyLoss):
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        logits -= logits.max()
+        return super().forward(logits, labels)
+
+
+class Clamped(nn.CrossEntropyLoss):
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return super().forward(logits.clamp_(-1, 1), labels)
+
+
+class Scaled(nn.Module):
+    def __init__(self, weight: float = 0.5) -> None:
+        super().__init__()
+        self.weight = weight  # of the loss, not of classes
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return self.weight * F.cross_entropy(logits, labels)
+
+
+class Unmade(nn.Module):
+    def __init__(self) -> None:
+        self.loss = nn.CrossEntropyLoss()
 
 
 class Full(nn.Module):
@@ -127,6 +164,39 @@ def test_a_module_of_torch_is_a_loss_with_its_parameters() -> None:
         build(f"{__name__}:OneHead")(logits, labels)
 
 
+@pytest.mark.parametrize("name", ["Detached", "Mistakes", "Overwritten"])
+def test_a_loss_without_a_gradient_is_refused_with_what_helps(name: str) -> None:
+    logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    message = f"loss {name} fails for 1 logits and labels: RuntimeError: .*testing.check_loss says"
+    with pytest.raises(UsageError, match=message):
+        build(f"{__name__}:{name}")(2 * logits, torch.tensor([0, 1, 2, 0]))
+
+
+def test_a_loss_of_ones_own_has_the_gradient_of_torch() -> None:
+    labels = torch.tensor([0, 1, 2, 0])
+    slopes = []
+    for loss in (build(f"{__name__}:Clamped"), Clamped()):
+        logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), requires_grad=True)
+        (3 * loss(2 * logits, labels)).backward()
+        slopes.append(logits.grad)
+    torch.testing.assert_close(slopes[0], slopes[1])
+    with torch.no_grad():
+        assert not build(f"{__name__}:Clamped")(torch.ones(4, 3), labels).requires_grad
+
+
+@pytest.mark.parametrize(("given", "weight"), [({}, 0.5), ({"weight": 0.25}, 0.25)])
+def test_a_number_called_weight_belongs_to_the_loss_alone(given: Any, weight: float) -> None:
+    loss = build(f"{__name__}:Scaled", **given)
+    logits, labels = torch.eye(3), torch.tensor([0, 1, 1])
+    torch.testing.assert_close(loss(logits, labels), weight * F.cross_entropy(logits, labels))
+    assert loss.weight is None
+
+
+def test_a_loss_that_cannot_be_made_is_refused_with_the_reason() -> None:
+    with pytest.raises(ValueError, match=r"AttributeError: .*Module.__init__\(\) call"):
+        build(f"{__name__}:Unmade")
+
+
 def test_a_loss_that_runs_out_of_memory_is_not_blamed() -> None:
     with pytest.raises(torch.OutOfMemoryError):
         build(f"{__name__}:Full")(torch.zeros(2, 3), torch.tensor([0, 1]))
@@ -140,6 +210,7 @@ def test_a_loss_that_runs_out_of_memory_is_not_blamed() -> None:
         ("torch.nn.functional:cross_entropy", "Module"),
         ("pathlib:Path", "Module"),
         ("broken_code:Loss", "on purpose"),
+        ("script:Loss", "script cannot be imported: SystemExit: 2"),
     ],
 )
 def test_a_name_that_is_no_loss_is_refused(
@@ -147,6 +218,7 @@ def test_a_name_that_is_no_loss_is_refused(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "broken_code.py").write_text("raise RuntimeError('broken on purpose')")
+    (tmp_path / "script.py").write_text("raise SystemExit(2)")  # as one that reads its own flags
     with pytest.raises(UsageError, match=word):
         loss_class(name)
 
@@ -160,11 +232,23 @@ class Loss(nn.CrossEntropyLoss):
 
 
 def backbone():
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    shared = nn.Linear(4, 4)
+    head = nn.Flatten(), shared, nn.ReLU(), shared
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), *head)
 
 
 def pictures():
     return nn.Conv2d(3, 4, 3)
+
+
+def misses():
+    raise KeyError("no such layer")
+
+
+class Branches(nn.Flatten):
+    def forward(self, image):
+        values = super().forward(image.mean((2, 3)))
+        return values if float(values.sum()) > 0 else -values
 """
 
 
@@ -189,7 +273,10 @@ def test_a_run_takes_a_loss_and_a_backbone_of_others_and_its_bundle_does_not_nee
         export_run(tmp_path / "run", tmp_path / "again")
 
 
-@pytest.mark.parametrize(("name", "word"), [("pictures", "features"), ("Loss", "function")])
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("pictures", "features"), ("Loss", "function"), ("misses", "KeyError")],
+)
 def test_a_backbone_without_features_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, word: str
 ) -> None:
@@ -197,6 +284,17 @@ def test_a_backbone_without_features_is_refused(
     (tmp_path / "other_code.py").write_text(OWN)
     with pytest.raises(UsageError, match=word):
         build_backbone(f"other_code:{name}", 3, "linear")
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+def test_a_network_that_branches_on_its_pictures_is_not_exported_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "branching.py").write_text(OWN)
+    network = build_backbone("branching:Branches", 3, "linear", image_size=16)
+    with pytest.raises(BundleError, match=r"cannot be exported to ONNX: .*; its forward must not"):
+        export_onnx(network, Preprocess(image_size=16))
 
 
 def photos() -> tuple[Tensor, Tensor]:

@@ -256,6 +256,7 @@ def test_autocast_changes_no_loss(key: str) -> None:
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("key", LOSSES)
 def test_torch_func_takes_the_losses_that_the_page_does_not_exclude(key: str) -> None:
     excluded = next(line for line in PAGE.split("\n- ") if line.startswith("**`torch.func`**"))
@@ -272,6 +273,9 @@ def test_torch_func_takes_the_losses_that_the_page_does_not_exclude(key: str) ->
         leaf = logits.clone().requires_grad_()
         (expected,) = torch.autograd.grad(call(key, loss, leaf, labels), leaf)
         torch.testing.assert_close(slope(), expected)
+        targets = examples.soft_targets()
+        of_rows = torch.vmap(torch.func.grad(lambda z, t: loss(z[None], t[None])))(logits, targets)
+        assert of_rows.shape == logits.shape  # the gradient of each example
 
 
 @pytest.mark.parametrize("word", sorted(set(re.findall(r"`(\w+)=[^`\n]*`", PAGE))))
