@@ -102,6 +102,8 @@ def test_other_trouble_with_words_keeps_its_message(monkeypatch: pytest.MonkeyPa
     assert "(env var: 'FLORILEGE_SERVE_PORT')" in set_wrong.stderr  # who would look there else
     flag = CliRunner().invoke(cli.app, ["serve", "B", "--port", "eighty"])
     assert "env var" not in flag.stderr
+    assert "'eighty'" in flag.stderr  # what was typed
+    assert "parse" not in flag.stderr
     general = CliRunner().invoke(cli.app, ["serve", "B"], env={"FLORILEGE_TRACEBACK": "x"})
     assert general.stderr.startswith("error: invalid value for '--traceback'")
 

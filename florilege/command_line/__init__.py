@@ -200,6 +200,8 @@ def _usage_message(error: Any) -> str:
         verbs = context.command.list_commands(context)
         return f"{context.command_path} has no command {verb[1]}{suggestion(verb[1], verbs)}"
     message = message.replace("Value error, ", "").rstrip(".")
+    if value := re.match(r"(.*): Input should be ([^,]*)", message):  # newer typer names no value
+        message = f"{value[1]}: it must be {value[2]}, got {error.__cause__.errors()[0]['input']!r}"
     parameter: Any = getattr(error, "param", None)
     source = context and parameter and context.get_parameter_source(parameter.name)
     if choice := re.search(r"'([^']*)' is not one of (.*)$", message):

@@ -130,6 +130,8 @@ class BundleFolder:
         """The message where there is no ``bundle.json``."""
         if not self.path.exists():
             return f"no such bundle: {self.path}{did_you_mean(nearest_paths(self.path))}"
+        if self.path.is_file():
+            return f"{self.path} is a file; a bundle is the folder that holds {MANIFEST}"
         message = f"{self.path} is not a bundle because it has no {MANIFEST}"
         if (inner := self.path / "bundle").is_dir():  # of a run, or of `florilege fit`
             return message + did_you_mean([str(inner)])

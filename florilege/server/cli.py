@@ -154,6 +154,7 @@ def _predict_command(
             f"such as {display_path(skipped[0])}"
         )
     if not observations:
+        open_bundle(bundle)  # exchanged, both would be called what they are not
         sources = ", ".join("standard input" if path == "-" else path for path in paths)
         raise DataError(f"no photos found under {sources}")
     tune_malloc()

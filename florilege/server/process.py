@@ -66,8 +66,9 @@ def listen(listener: socket.socket) -> None:
 
 
 def _unusable(host: str, port: int, error: Exception) -> UsageError:
+    reason = str(error).rstrip(".")
     return UsageError(
-        f"cannot listen on {host} port {port}: {error}; choose another with --host or --port"
+        f"cannot listen on {host} port {port}: {reason}; choose another with --host or --port"
     )
 
 

@@ -129,7 +129,7 @@ def test_a_newer_schema_asks_for_an_upgrade(bundle: Bundle) -> None:
         ("fitt", "no such bundle: .*fitt; did you mean .*fit"),
         ("absent", "no such bundle: .*absent$"),
         ("photos", "florilege fit PHOTOS.*florilege export RUN"),
-        ("file", "export"),
+        ("file", "file is a file; a bundle is the folder"),
         ("fit", "fit is not a bundle .*; did you mean .*fit/bundle"),
     ],
 )

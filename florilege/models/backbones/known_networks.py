@@ -249,9 +249,8 @@ def _nearest(name: str) -> list[str]:
     names = available()
     with suppress(UsageError):  # timm is not installed
         names += TimmNetwork(name).known_names()
-    similar = nearest(
-        name.removeprefix(PREFIX), [name.removeprefix(PREFIX) for name in names], most=5
-    )
+    known = {name.removeprefix(PREFIX): None for name in names}  # both packages have a resnet50
+    similar = nearest(name.removeprefix(PREFIX), known, most=5)
     return [name for network in similar for name in names if name in (network, PREFIX + network)]
 
 

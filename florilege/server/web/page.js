@@ -42,7 +42,11 @@ export const percent = (share) =>
 export const percentage = (share) => number(share, { style: "percent", maximumFractionDigits: 0 });
 
 /** Several things in one sentence: a, b and c; of the type "disjunction": a, b or c. */
-export const list = (items, type = "conjunction") => new Intl.ListFormat(spoken, { type }).format(items);
+export const list = (items, type = "conjunction") =>
+  new Intl.ListFormat(spoken, { type }).format(items.map(isolated));
+
+/** A text written from right to left keeps its place in a sentence that is not. */
+const isolated = (text) => (/[\u0590-\u08ff]/.test(text) ? `\u2068${text}\u2069` : text);
 
 /** An interval; `format` writes each end. */
 export const range = (ends, format) => ends.map(format).join("–");

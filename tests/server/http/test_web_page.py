@@ -1274,6 +1274,40 @@ def test_no_hint_is_cut_off_on_a_narrow_phone(opened: Opened, locale: str) -> No
 
 
 @browser
+@pytest.mark.parametrize("locale", ["en", "fr", "de", "es"])
+def test_nothing_leaves_the_screen_with_large_text(opened: Opened, locale: str) -> None:
+    page = opened(locale=locale, **PHONE)
+    page.evaluate("document.documentElement.style.fontSize = '200%'")
+    change_json(page, "/v1/identify", lambda answer: lengthen(answer["results"]))
+    show(page)
+    outside = page.evaluate("""() => [...document.querySelectorAll("main :not(.hidden)")].filter(
+        (one) => one.offsetParent && one.getBoundingClientRect().right > window.innerWidth + 0.5)
+        .map((one) => one.outerHTML)""")
+    assert [one[:80] for one in outside] == []
+
+
+def lengthen(results: list[dict[str, Any]]) -> None:
+    """Give classes a name of one long word, as many data sets have."""
+    for result in results:
+        result["taxon"]["common_names"] = []
+        result["taxon"]["scientific_name"] = "gerenuk_with_long_horns"
+
+
+@browser
+def test_names_from_right_to_left_stay_in_their_order(page: "Page") -> None:
+    def rename(answer: dict[str, Any]) -> None:
+        for result, name in zip(answer["results"], ("ורד (1)", "ورد (2)"), strict=False):
+            result["taxon"]["common_names"] = [{"name": name, "lang": "he"}]
+
+    change_json(page, "/v1/identify", rename)
+    show(page)
+    first, second = ("\u2068" + name + "\u2069" for name in ("ורד (1)", "ورد (2)"))
+    assert f"{first} or {second}" in (page.text_content("#answer-title") or "") or (
+        f"{first}, {second}" in (page.text_content("#answer-title") or "")
+    )
+
+
+@browser
 def test_the_page_asks_once_and_for_no_more_than_its_slider_can_show(page: "Page") -> None:
     calls: list[str] = []
     page.on("request", lambda request: calls.append(request.url))

@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from florilege.data.layouts.folder import SUFFIXES
-from florilege.errors import DataError, SomeInputsFailed, UsageError
+from florilege.errors import BundleError, DataError, SomeInputsFailed, UsageError
 from florilege.models.images import ENDINGS
 from florilege.models.session import Session
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
@@ -322,6 +322,11 @@ def test_nothing_to_answer_is_a_data_error(bundle: Path, tmp_path: Path) -> None
     assert raised.value.exit_code == 3
     with pytest.raises(DataError, match="standard"):
         run(bundle, "-")
+
+
+def test_a_photo_in_the_place_of_the_bundle_is_named(bundle: Path, photos: Path) -> None:
+    with pytest.raises(BundleError, match=r"0\.png is a file; a bundle is the folder that holds"):
+        run(photos / "0.png", bundle)
 
 
 def test_a_file_that_may_not_be_read_is_a_listed_failure(
