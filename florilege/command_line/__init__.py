@@ -199,9 +199,7 @@ def _usage_message(error: Any) -> str:
     if verb := re.match(r"No such command '(.*?)'\.", message):
         verbs = context.command.list_commands(context)
         return f"{context.command_path} has no command {verb[1]}{suggestion(verb[1], verbs)}"
-    message = message.replace("Value error, ", "").rstrip(".")
-    if value := re.match(r"(.*): Input should be ([^,]*)", message):  # newer typer names no value
-        message = f"{value[1]}: it must be {value[2]}, got {error.__cause__.errors()[0]['input']!r}"
+    message = _with_value(message.replace("Value error, ", "").rstrip("."), error)
     parameter: Any = getattr(error, "param", None)
     source = context and parameter and context.get_parameter_source(parameter.name)
     if choice := re.search(r"'([^']*)' is not one of (.*)$", message):
@@ -209,6 +207,13 @@ def _usage_message(error: Any) -> str:
     if getattr(source, "name", "") == "ENVIRONMENT" and parameter.envvar:
         message += f" (env var: {parameter.envvar[0]!r})"
     return f"{message[:1].lower()}{message[1:]}"
+
+
+def _with_value(message: str, error: Any) -> str:
+    """A message about a flag's value with that value, which newer versions of typer leave out."""
+    if not (part := re.match(r"(.*): Input should be ([^,]*)", message)):
+        return message
+    return f"{part[1]}: it must be {part[2]}, got {error.__cause__.errors()[0]['input']!r}"
 
 
 def _unknown_option(context: Any, option: str) -> str | None:

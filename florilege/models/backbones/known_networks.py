@@ -249,8 +249,10 @@ def _nearest(name: str) -> list[str]:
     names = available()
     with suppress(UsageError):  # timm is not installed
         names += TimmNetwork(name).known_names()
-    known = {name.removeprefix(PREFIX): None for name in names}  # both packages have a resnet50
-    similar = nearest(name.removeprefix(PREFIX), known, most=5)
+    plain_names = {
+        name.removeprefix(PREFIX): None for name in names
+    }  # both packages have a resnet50
+    similar = nearest(name.removeprefix(PREFIX), plain_names, most=5)
     return [name for network in similar for name in names if name in (network, PREFIX + network)]
 
 

@@ -76,7 +76,7 @@ def name_of(photo: object) -> str:
     if isinstance(photo, str | os.PathLike):
         return os.fsdecode(photo)
     name = getattr(photo, "name", None) or getattr(photo, "filename", None)
-    return name if isinstance(name, str) else f"this {type(photo).__name__}"
+    return name if isinstance(name, str) else f"the given {type(photo).__name__}"
 
 
 def read_photo(photo: Any) -> bytes | Image.Image:

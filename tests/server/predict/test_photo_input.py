@@ -39,5 +39,5 @@ def test_reading_a_file_is_bounded() -> None:
 
 
 def test_messages_name_a_photo_by_its_path_if_it_has_one() -> None:
-    names: list[tuple[Any, str]] = [("a/b.jpg", "a/b.jpg"), (b"", "this bytes")]
+    names: list[tuple[Any, str]] = [("a/b.jpg", "a/b.jpg"), (b"", "the given bytes")]
     assert [name_of(photo) for photo, _ in names] == [name for _, name in names]
