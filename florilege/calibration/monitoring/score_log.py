@@ -88,6 +88,10 @@ class ScoreLogWriter:
                 self._make_room(len(line))
                 self._write(line)
             except OSError:
+                if self._file is not None and not self._written:
+                    # Else each request to a full disk would leave an empty file.
+                    with suppress(OSError):
+                        self._path.unlink()
                 self.close()
                 raise
 
@@ -125,7 +129,8 @@ class ScoreLogWriter:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             suffix = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{os.urandom(4).hex()}"
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
-            self._file = os.open(self.folder / NAME.replace("*", suffix), flags, 0o600)
+            self._path = self.folder / NAME.replace("*", suffix)
+            self._file = os.open(self._path, flags, 0o600)
             self._written = 0
         # The whole line at once and unbuffered, so that a crash tears no more than one.
         byte_count = os.write(self._file, line)

@@ -228,6 +228,10 @@ def test_a_disk_that_is_full_is_an_error_and_spoils_nothing_written_before_or_af
         monkeypatch.setattr("florilege.calibration.monitoring.score_log.os.write", broken)
         with pytest.raises(OSError, match=message):
             writer.append(logits_of(1))
+    for _ in range(5):  # of a busy server, which goes on
+        with pytest.raises(OSError, match="No space"):
+            writer.append(logits_of(1))
+    assert len(log_files(tmp_path)) == 1
     monkeypatch.undo()
     writer.append(logits_of(2))
     with open_score_log(tmp_path, SCORER) as log:
