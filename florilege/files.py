@@ -55,6 +55,12 @@ def read_regular(path: Path, *, most: int) -> bytes:
         return content
 
 
+def refuse_pipe(path: Path) -> None:
+    """Raise ``UsageError`` for a pipe or a device: reading it again may never end."""
+    if path.is_fifo() or path.is_char_device():
+        raise UsageError(f"{path} is not a regular file, so it is not read again")
+
+
 def check_writable(path: Path) -> None:
     """Raise ``OSError`` before long work if `write_atomic` cannot write ``path``."""
     with _naming(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):

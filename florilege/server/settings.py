@@ -19,10 +19,12 @@ MEBIBYTE = 2**20
 MAX_IMAGES = 5
 
 
-def _rate(text: str) -> str:
-    from limits import parse  # here, because --help does not need it
+def one_rate(text: str) -> str:
+    """Check a rate; ``ValueError`` if it is none, of no request, or one of several."""
+    from limits import parse_many  # here, because --help does not need it
 
-    if parse(text).amount < 1:
+    # The package would keep the first of several, such as 60/minute;1000/day, and drop the rest.
+    if [rate.amount > 0 for rate in parse_many(text)] != [True]:
         raise ValueError("write a rate such as 600/hour")
     return text
 
@@ -86,7 +88,7 @@ class Settings(settings.FlagSettings):
     """Folder for feedback; without it /v1/feedback is 404."""
     feedback_max_bytes: Count = 2048 * MEBIBYTE
     """Maximum bytes of the feedback store, rows and photos together; a full one refuses more."""
-    feedback_rate: Annotated[str, AfterValidator(_rate)] = "600/hour"
+    feedback_rate: Annotated[str, AfterValidator(one_rate)] = "600/hour"
     """Maximum feedback from one client, which is a key or else an address."""
     feedback_photos: bool = False
     """Keep photos in the feedback store if people consent."""

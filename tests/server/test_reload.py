@@ -4,6 +4,7 @@ import gc
 import http.client
 import json
 import logging
+import os
 import shutil
 import signal
 import threading
@@ -350,6 +351,22 @@ def test_sighup_reads_the_keys_again_and_a_bad_file_leaves_the_old_ones(
         running.app.state.reloader.request_reload()
         wait_for(lambda: "keeping the current keys" in caplog.text)
         assert [get(running, "/v1/model", key)[0] for key in ("k1", "k2")] == [403, 200]
+
+
+def test_a_pipe_in_place_of_keys_or_a_list_keeps_nobody_waiting(
+    served: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys, listed = tmp_path / "keys", tmp_path / "here"
+    keys.write_text(line("a", "k1"))
+    listed.write_text("1001\n1002\n")
+    with Running(served, keys_file=keys, lists=(f"here={listed}",)) as running:
+        for number, path in enumerate((keys, listed), start=1):
+            path.unlink()
+            os.mkfifo(path)
+            reload(running)
+            assert caplog.text.count("is not a regular file") == 2 * number - 1
+            assert get(running, "/v1/model", "k1")[1]["lists"][0]["classes"] == 2
+    assert outcomes(running) == {"swapped": 0, "unchanged": 1, "refused": 1}
 
 
 def test_changed_keys_and_lists_are_noticed_by_polling(served: Path, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from florilege.server.settings import Settings
         ("feedback_max_bytes", 0),
         ("feedback_rate", "often"),
         ("feedback_rate", "0/hour"),
+        ("feedback_rate", "9/minute;99/day"),
         ("feedback_licence", "CC BY 4.0"),
         ("feedback_photos", True),  # without a store
     ],

@@ -12,9 +12,11 @@ from fastapi import Request
 from limits import RateLimitItem, parse
 
 from florilege.errors import UsageError
+from florilege.files import refuse_pipe
 from florilege.processes import WorkerGroup
 from florilege.processes.shared_state import request_times
 from florilege.server.problems import Code, Problem
+from florilege.server.settings import one_rate
 
 NAME: Final = re.compile(r"[\w.@-]{1,64}")
 SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
@@ -70,6 +72,7 @@ class ApiKeys:
 
     def read(self) -> int:
         """Read the file again; returns the number of keys. If it fails, the current keys stay."""
+        refuse_pipe(self._path)
         self._by_hash = _read(self._path)
         return len(self._by_hash)
 
@@ -136,10 +139,9 @@ def _key(words: list[str]) -> _ApiKey | None:
     if not (2 <= len(words) <= 3 and NAME.fullmatch(words[0]) and SHA256.fullmatch(words[1])):
         return None
     try:
-        rate = parse(words[2]) if len(words) == 3 else None
+        return _ApiKey(words[0], parse(one_rate(words[2])) if len(words) == 3 else None)
     except ValueError:
         return None
-    return _ApiKey(words[0], rate) if rate is None or rate.amount > 0 else None
 
 
 def check_key(request: Request, address_key: str = "") -> None:

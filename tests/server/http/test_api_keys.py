@@ -155,6 +155,7 @@ def test_reading_the_file_again_keeps_counts_and_on_failure_the_old_keys(
         (line("a", "k").encode() + line("b", "k").upper().encode(), "line 2"),
         (line("a", "k", "often").encode(), "line 1"),
         (line("a", "k", "0/minute").encode(), "line 1"),
+        (line("a", "k", "60/minute;1000/day").encode(), "line 1"),
         (line("a/b", "k").encode(), "line 1"),
         (line("a", "k", "1/minute x").encode(), "line 1"),
     ],
