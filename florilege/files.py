@@ -55,10 +55,16 @@ def read_regular(path: Path, *, most: int) -> bytes:
         return content
 
 
-def refuse_pipe(path: Path) -> None:
-    """Raise ``UsageError`` for a pipe or a device: reading it again may never end."""
-    if path.is_fifo() or path.is_char_device():
-        raise UsageError(f"{path} is not a regular file, so it is not read again")
+def read_written(path: Path) -> bytes:
+    """The content of a file or of a pipe; one that nobody writes is empty, and keeps none waiting.
+
+    Raises ``OSError`` if it cannot be read.
+    """
+    # Not by `os.fdopen`, which leaves the file descriptor of a folder open.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        os.set_blocking(file.fileno(), True)  # for the rest of what somebody writes
+        content: bytes = file.read()
+        return content
 
 
 def check_writable(path: Path) -> None:

@@ -12,7 +12,6 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
-from itertools import chain
 from pathlib import Path
 from types import FrameType
 
@@ -21,7 +20,6 @@ from fastapi import FastAPI
 from starlette.datastructures import State
 
 from florilege.errors import BundleError, DataError, FlorilegeError
-from florilege.files import refuse_pipe
 from florilege.models.bundle import MANIFEST, BundleFolder
 from florilege.models.regions import list_files
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
@@ -200,8 +198,6 @@ class Reloader:
 
     def _open_warm(self) -> tuple[Pipeline, BundleInfo]:
         engine = self.engine
-        for _, path in chain.from_iterable(map(list_files, engine.settings.lists)):
-            refuse_pipe(path)
         # Workers open a bundle one after the other: only one of them needs memory for two.
         with nullcontext() if engine.group is None else engine.group.lock("reload"):
             pipeline = pipeline_of(engine.settings, engine.pipeline.budget)
