@@ -42,14 +42,24 @@ def split_source(
     drawn again. A manifest keeps its columns; for other sources, their class information becomes
     columns. Paths are relative to the folder of ``out``. ``val`` and ``test`` are shares of the
     pictures, 0 or more, and together less than 1. With ``copies`` every photo is read, and those
-    that are the same picture stay in one split. Errors are those of `pictures_of`.
+    that are the same picture stay in one split.
+
+    Raises `DataError` as in `pictures_of`, or if a split with a share would stay empty.
     """
     table, groups = pictures_of(source, out)
     if copies:
         # Without `..`: nothing can be opened by way of a folder that does not exist yet.
         paths = [os.path.normpath(out.resolve().parent / path) for path in table["path"]]
         groups = joined_groups(groups, list(map(Path, paths)))
-    return {**table, "split": draw_splits(table["class_id"], groups, val=val, test=test, seed=seed)}
+    splits = draw_splits(table["class_id"], groups, val=val, test=test, seed=seed)
+    empty = [name for name, share in (("val", val), ("test", test)) if share and name not in splits]
+    if empty:
+        raise DataError(
+            f"{source} has too few photos for {' and '.join(empty)}: one of each class stays in "
+            "train, and so do photos of one plant together, and copies; add photos, or split them "
+            "yourself with larger shares, such as `florilege data split --val 0.3 --test 0.3`"
+        )
+    return {**table, "split": splits}
 
 
 def mend_source(source: str, out: Path) -> Table:

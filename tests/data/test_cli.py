@@ -138,7 +138,7 @@ def test_split_writes_a_manifest_and_says_how_many(tmp_path: Path) -> None:
 def test_split_warns_once_if_nothing_tells_plants_apart(
     tmp_path: Path, header: str, plants: tuple[str, str], warns: bool
 ) -> None:
-    rows = [f"{row},{'ab'[row % 2]}{plants[row % 2]}" for row in range(8)]
+    rows = [f"{row},{'ab'[row % 2]}{plants[row % 2]}" for row in range(80)]
     (tmp_path / "in.csv").write_text("\n".join((header, *rows)))
     words = ["split", str(tmp_path / "in.csv"), "--out", str(tmp_path / "out.csv")]
     for flags in ([], ["--json"]):
@@ -161,7 +161,7 @@ def test_split_warns_once_if_nothing_tells_plants_apart(
 def test_split_refuses_shares_and_names_that_cannot_be(
     tmp_path: Path, words: list[str], kind: type[Exception], message: str
 ) -> None:
-    source = write_folder(tmp_path / "photos", {"": {"a": 2, "b": 2}})
+    source = write_folder(tmp_path / "photos", {"": {"a": 20, "b": 20}})
     (tmp_path / "file").write_text("x")
     out, *flags = words
     result = RUNNER.invoke(app, ["split", str(source), "--out", str(tmp_path / out), *flags])

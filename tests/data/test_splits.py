@@ -107,6 +107,16 @@ def test_class_folders_become_a_manifest_that_opens(tmp_path: Path) -> None:
     assert sizes == {"train": 8, "val": 4, "test": 4}
 
 
+@pytest.mark.parametrize("photos", [{"a": 2, "b": 1}, {"a": 1, "b": 1, "c": 1}])
+def test_photos_too_few_for_a_split_are_no_manifest(tmp_path: Path, photos: dict[str, int]) -> None:
+    """A run would end at the missing split, and so would `florilege fit` with more photos."""
+    source = str(write_folder(tmp_path / "photos", {"": photos}))
+    with pytest.raises(DataError, match=r"too few photos for val and test.*add photos"):
+        split_source(source, tmp_path / "m.csv", val=0.1, test=0.1, seed=0)
+    table = split_source(source, tmp_path / "m.csv", val=0, test=0, seed=0)
+    assert set(table["split"]) == {"train"}
+
+
 def test_a_split_folder_is_drawn_anew(tmp_path: Path) -> None:
     write_folder(tmp_path, {"train": {"a": 8, "b": 8}, "val": {"a": 4}})
     rows = _split(tmp_path, tmp_path / "m.csv")
