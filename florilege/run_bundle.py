@@ -46,7 +46,7 @@ def load(
 
     Raises:
         BundleError: It is damaged, or not calibrated.
-        UsageError: It is a run folder, and torch is not installed.
+        UsageError: It is a run folder, and torch is not installed; or an argument is unusable.
         DataError: It is a run folder, and its photos cannot be read.
     """
     from florilege.server.answers.pipeline import open_pipeline
@@ -64,6 +64,8 @@ def bundle_folder(name: str) -> Path:
     ``bundle`` side by side. It is made again if the run was trained further. Raises as
     :func:`load`.
     """
+    if not name:  # a variable that is not set; as a path it would be the working folder
+        raise UsageError("the name of the bundle is empty")
     path = local_bundle(name)
     if (path / MANIFEST).exists():
         return path

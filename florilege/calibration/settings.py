@@ -227,7 +227,7 @@ class CalibrationPlan(CalibrationSettings):
         if not self.ks:
             raise ValueError("at least one K is needed")
         for k in self.ks:
-            check_average_k(k, lowest=self.min_size, classes=self.classes)
+            check_average_k(k, lowest=self.min_size, classes=self.classes, name="k")
         if any(images < 2 for images in self.images):
             raise ValueError(f"images must be 2 or more, got {self.images}")
         if not self.compared[-1] <= self.largest_set <= self.classes:

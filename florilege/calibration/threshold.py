@@ -226,13 +226,15 @@ def as_fraction(number: RealNumber) -> Fraction:
     return Fraction(str(number))
 
 
-def check_average_k(average_k: RealNumber, *, lowest: RealNumber, classes: int) -> None:
-    """Raise ValueError unless ``lowest <= average_k <= classes``."""
+def check_average_k(
+    average_k: RealNumber, *, lowest: RealNumber, classes: int, name: str = "average_k"
+) -> None:
+    """Raise ValueError, about ``name``, unless ``lowest <= average_k <= classes``."""
     if isinstance(average_k, bool) or not isinstance(average_k, Real | Decimal):
-        raise ValueError(f"average_k must be a number, got {average_k!r}")
+        raise ValueError(f"{name} must be a number, got {average_k!r}")
     if not lowest <= average_k <= classes:
         raise ValueError(
-            f"average_k must be in [{lowest}, {classes}] for {classes} classes, got {average_k}"
+            f"{name} must be in [{lowest}, {classes}] for {classes} classes, got {average_k}"
         )
 
 

@@ -274,7 +274,7 @@ def _load(bundle: Bundle, runtime: Runtime, device: str) -> Any:
 def _wanted_providers(runtime: ModuleType, device: str) -> list[str]:
     """Execution providers to request, best first."""
     if device not in DEVICES:
-        raise ValueError(f"device must be one of {list(DEVICES)}, got {device!r}")
+        raise UsageError(f"device must be one of {', '.join(DEVICES)}, got {device!r}")
     has_cuda = CUDA in runtime.get_available_providers()
     if device == "cpu" or (device == "auto" and not has_cuda):
         return [CPU]

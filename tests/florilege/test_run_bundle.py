@@ -67,6 +67,15 @@ def test_a_run_is_exported_and_calibrated_again_only_after_further_training(make
     ]
 
 
+def test_an_empty_name_is_not_the_run_in_the_working_folder(
+    maker: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(maker.bundle.parent)
+    with pytest.raises(UsageError, match="name of the bundle is empty"):
+        run_bundle.load("")
+    assert not maker.made
+
+
 def test_a_run_that_left_out_damaged_photos_is_calibrated_without_them(maker: Maker) -> None:
     config = maker.bundle.parent / "config.yaml"
     config.write_text("data: photos\nskip_damaged: true\n")

@@ -88,7 +88,7 @@ def test_a_bundle_may_be_replaced_while_its_session_runs(bundle: Bundle) -> None
 def test_other_arrays_and_devices_are_refused(bundle: Bundle, images: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Session(bundle, device="cpu").logits(images)
-    with pytest.raises(ValueError, match="device"):
+    with pytest.raises(UsageError, match="device must be one of auto, cpu, cuda, got 'tpu'"):
         Session(bundle, device="tpu")
 
 

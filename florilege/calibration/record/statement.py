@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 from math import floor
 from pathlib import Path
+from re import fullmatch
 from typing import TYPE_CHECKING
 
 from florilege.calibration.record.schema import TRAFFIC
@@ -48,12 +49,17 @@ def _sentences(point: "OperatingPoint", language: str) -> str:
 
 
 def _size(point: "OperatingPoint", words: _Phrases) -> str:
-    row, candidates = point.row, _candidates(point.row.size, words)
+    row = point.row
     if point.top_k is not None:
-        size = _number(f"{row.size:.0f}", words)
-        return words["each_holds"].format(size=size, candidates=candidates)
-    size, low, high = (_number(f"{x:.2f}", words) for x in (row.size, row.size_low, row.size_high))
-    return words["holds"].format(size=size, candidates=candidates, low=low, high=high)
+        size = f"{row.size:.0f}"
+        return words["each_holds"].format(
+            size=_number(size, words), candidates=candidates(size, words)
+        )
+    written = [f"{x:.2f}" for x in (row.size, row.size_low, row.size_high)]
+    size, low, high = (_number(text, words) for text in written)
+    return words["holds"].format(
+        size=size, candidates=candidates(written[0], words), low=low, high=high
+    )
 
 
 def _hits(point: "OperatingPoint", words: _Phrases) -> str:
@@ -117,9 +123,9 @@ def _wrong_labels(point: "OperatingPoint", words: _Phrases) -> str:
 def _guarantee(point: "OperatingPoint", words: _Phrases) -> str:
     certificate = point.certificate
     if certificate.mean_size is not None:
-        k = certificate.mean_size
+        k = f"{certificate.mean_size:g}"
         return words["at_most"].format(
-            k=_number(f"{k:g}", words), candidates=_candidates(k, words), most=point.max_size
+            k=_number(k, words), candidates=candidates(k, words), most=point.max_size
         )
     each_class = words["each_class"] if certificate.each_class else ""
     share = _requested(certificate.coverage or 0.0, words)
@@ -132,8 +138,10 @@ def _why(point: "OperatingPoint", words: _Phrases) -> str:
     return words[point.certificate.reasons[0]].format(photos=photos)
 
 
-def _candidates(size: float, words: _Phrases) -> str:
-    return words["candidate" if size == 1 else "candidates"]
+def candidates(size: str, words: _Phrases) -> str:
+    """The noun after a size written in English, by the plural rules of Unicode."""
+    is_singular = fullmatch(words["singular_sizes"], size)
+    return words["candidate" if is_singular else "candidates"]
 
 
 def _percent(share: float, words: _Phrases) -> str:

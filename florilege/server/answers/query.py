@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, FailFast, Field
+from pydantic import AfterValidator, BeforeValidator, FailFast, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from florilege.calibration.rules import RULES, RuleName
@@ -30,6 +30,8 @@ Language = Annotated[
         max_length=MAX_TAG_LENGTH,
     ),
 ]
+
+_NUMBERS = ("k", "coverage", "max_results", "month", "latitude", "longitude", "min_score")
 
 # A name of its own: within `SetQuery` the word `list` is a field.
 Words = list[str]
@@ -138,6 +140,13 @@ class SetQuery(RequestModel):
         default=None,
         description="In place of month: the day of the photo, such as `2026-06-30`.",
     )
+
+    @field_validator(*_NUMBERS, mode="before", check_fields=False)
+    @classmethod
+    def _refuse_bool(cls, value: Any) -> Any:
+        if isinstance(value, bool):  # from Python; pydantic would take True as 1
+            raise PydanticCustomError("float_type", "must be a number")
+        return value
 
     @property
     def languages(self) -> Sequence[str]:

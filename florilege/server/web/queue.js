@@ -72,7 +72,8 @@ async function sendOne(entry) {
     await onAnswer(entry, answer);
     return true;
   }
-  if (UNUSABLE.includes(answer.code)) {
+  const isOfProxy = answer.status === 413 && !answer.title; // whose limit may change, unlike the photo
+  if (UNUSABLE.includes(answer.code) && !isOfProxy) {
     await remove(entry.id);
     await onRefusal(entry, answer);
     return true;
@@ -82,5 +83,5 @@ async function sendOne(entry) {
   if (isAboutQuery(answer) && isNarrowed) return sendOne({ ...entry, query: {} });
   later();
   if (!WITHOUT_NETWORK.includes(answer.code)) onDelay(answer);
-  return answer.code === "internal_error"; // perhaps for this photo only
+  return isOfProxy || answer.code === "internal_error"; // perhaps for this photo only
 }

@@ -96,8 +96,8 @@ def test_a_value_out_of_range_is_named_with_the_range(values: dict[str, Any], me
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"ks": [6.5]}, r"average_k must be in \[1, 6\] for 6 classes, got 6.5"),
-        ({"ks": [0.5]}, r"average_k must be in \[1, 6\] for 6 classes, got 0.5"),
+        ({"ks": [6.5]}, r"^k must be in \[1, 6\] for 6 classes, got 6.5"),
+        ({"ks": [0.5]}, r"^k must be in \[1, 6\] for 6 classes, got 0.5"),
         ({"ks": []}, "at least one K"),
         ({"max_size": 2}, r"max_size must be in \[5, 6\], got 2"),
         ({"max_size": 7}, r"max_size must be in \[5, 6\], got 7"),

@@ -26,7 +26,7 @@ from florilege.calibration.record.record_file import (
     updated_files,
 )
 from florilege.calibration.record.schema import TRAFFIC, ByClass
-from florilege.calibration.record.statement import PHRASES, statement
+from florilege.calibration.record.statement import PHRASES, candidates, statement
 from florilege.calibration.rules import RULES, NoisyLabels, RuleSpec, calibrate
 from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.scores import SCORE_KINDS, scores
@@ -239,6 +239,16 @@ def test_the_statement_is_in_the_first_language_it_is_written_in(
     text = statement(record.point(PLAIN, record.setting("average_k", 3)), languages)
     assert text.startswith(beginning)
     assert size in text
+
+
+def test_the_noun_after_a_size_follows_the_plural_rules_of_its_language() -> None:
+    def nouns(language: str) -> list[str]:
+        return [candidates(text, PHRASES[language]) for text in ("0.80", "1", "1.00", "1.99", "2")]
+
+    assert nouns("en") == [*["candidates", "candidate"], *["candidates"] * 3]
+    assert nouns("fr") == [*["candidat"] * 4, "candidats"]
+    assert nouns("es") == ["candidatos", "candidato", "candidato", "candidatos", "candidatos"]
+    assert set(nouns("de")) == {"Kandidaten"}
 
 
 def test_every_language_has_all_phrases_with_the_same_figures_to_fill_in() -> None:

@@ -216,6 +216,7 @@ SEND = "window.dispatchEvent(new Event('online'))"
 OTHERS = [  # who answers in place of the server, what is said, and how many photos are tried
     ({"status": 200, "body": "<p>Sign in</p>", "content_type": "text/html"}, "Unexpected", 1),
     ({"status": 429, "body": "slowly", "content_type": "text/html"}, "Too many requests", 1),
+    ({"status": 413, "body": "too large", "content_type": "text/html"}, "too much to send", 2),
     ({"status": 401, "body": "who?", "content_type": "text/html"}, "No access", 1),
     ({"status": 403, "json": {"code": "key_unknown", "retryable": False}}, "This key", 1),
     ({"status": 500, "json": {"code": "internal_error", "retryable": False}}, "The server", 2),
