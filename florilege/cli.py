@@ -6,7 +6,7 @@ Each verb is in the `cli.py` of its package and is imported when it is called, s
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast, get_type_hints
@@ -124,6 +124,8 @@ class _LazyVerbs(TyperGroup):
         """Import the verb that is called or completed; listing the verbs imports none."""
         verb, command, words = super().resolve_command(ctx, args)
         if verb is not None:
+            if not ctx.resilient_parsing:
+                _refuse_empty(words)
             if not ctx.resilient_parsing and not {"-h", "--help", "--help-all"} & {*args}:
                 _announce(verb)
             try:
@@ -171,6 +173,13 @@ def _explained(verb: str, error: Exception) -> Exception:
     explained = UsageError(f"`florilege {verb}` needs {missing}: {install_hint(extra)}")
     explained.__cause__ = error
     return explained
+
+
+def _refuse_empty(words: Sequence[str]) -> None:
+    """Refuse an empty argument, mostly of an unset variable: as a path it is the working folder."""
+    for before, word in zip(["", *words], words, strict=False):
+        if not word and not before.startswith("-"):  # a flag may be given an empty text
+            raise UsageError("an argument is empty; perhaps a variable of the shell is not set")
 
 
 def _announce(verb: str) -> None:

@@ -69,9 +69,9 @@ class Session:
         runtime: Runtime and precision. OpenVINO runs only on the CPU.
 
     Raises:
-        ValueError: The device is unknown.
-        UsageError: The runtime is missing or installed twice, this processor does not support the
-            precision, ``cuda`` is not usable, or there is no memory for the network.
+        UsageError: The device is unknown, the runtime is missing or installed twice, this processor
+            does not support the precision, ``cuda`` is not usable, or there is no memory for the
+            network.
         BundleError: The graph is damaged or does not fit the bundle.
     """
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from florilege import run_bundle
+from florilege.cli import app
 from florilege.errors import BundleError, DataError, FlorilegeError, UsageError
 
 
@@ -74,6 +76,14 @@ def test_an_empty_name_is_not_the_run_in_the_working_folder(
     with pytest.raises(UsageError, match="name of the bundle is empty"):
         run_bundle.load("")
     assert not maker.made
+
+
+@pytest.mark.parametrize("words", [["predict", "", "photos"], ["predict", "bundle", ""],
+                                   ["bundle", "inspect", ""]])  # fmt: skip
+def test_an_empty_word_of_a_command_is_not_the_working_folder(words: list[str]) -> None:
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert "is empty" in result.stderr
 
 
 def test_a_run_that_left_out_damaged_photos_is_calibrated_without_them(maker: Maker) -> None:

@@ -278,6 +278,9 @@ def test_photos_that_are_none_are_refused_before_anything_is_sent(
             client.identify()
         with pytest.raises(FileNotFoundError):
             client.identify(tmp_path / "none.jpg")
+        for photos in ([b"1", b"2"], None):
+            with pytest.raises(ValueError, match=r"identify\(\*photos\); got (list|NoneType)"):
+                client.identify(photos)
         with pytest.raises(ValueError, match="binary mode"):
             client.identify(io.StringIO("text"))
 

@@ -49,7 +49,7 @@ def identify(photos: Sequence[Photo], options: IdentifyOptions) -> Call[Answer]:
     """Ask what photos show. They are read here, once, so that the call can be repeated.
 
     Raises:
-        ValueError: There is no photo.
+        ValueError: There is no photo, or one is of another type.
         OSError: A file cannot be read.
     """
     if not photos:
@@ -142,6 +142,11 @@ def _bytes(photo: Photo) -> bytes:
         return photo
     if isinstance(photo, str | os.PathLike):
         return Path(photo).read_bytes()
+    if not hasattr(photo, "read"):
+        raise ValueError(
+            "a photo is a path, bytes or an open binary file, and several are arguments of their "
+            f"own, identify(*photos); got {type(photo).__name__}"
+        )
     content = photo.read()
     if not isinstance(content, bytes):
         raise ValueError("open a photo in binary mode, as in open(path, 'rb')")

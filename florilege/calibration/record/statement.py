@@ -55,10 +55,10 @@ def _size(point: "OperatingPoint", words: _Phrases) -> str:
         return words["each_holds"].format(
             size=_number(size, words), candidates=candidates(size, words)
         )
-    written = [f"{x:.2f}" for x in (row.size, row.size_low, row.size_high)]
-    size, low, high = (_number(text, words) for text in written)
+    sizes = [f"{x:.2f}" for x in (row.size, row.size_low, row.size_high)]
+    size, low, high = (_number(text, words) for text in sizes)
     return words["holds"].format(
-        size=size, candidates=candidates(written[0], words), low=low, high=high
+        size=size, candidates=candidates(sizes[0], words), low=low, high=high
     )
 
 

@@ -96,7 +96,12 @@ def test_several_photos_are_of_one_plant(predictor: Any, client: TestClient) -> 
         (b"no picture", {}, DataError, "image"),
         (garden.photo(1), {"k": "many"}, UsageError, "k"),
         (garden.photo(1), {"k": True}, UsageError, "k must be a number.*got True"),
-        (garden.photo(1), {"min_score": False}, UsageError, "min_score must be a number.*got False"),
+        (
+            garden.photo(1),
+            {"min_score": False},
+            UsageError,
+            "min_score must be a number.*got False",
+        ),
         (garden.photo(1), {"size": 3}, UsageError, "size"),
         (garden.photo(1), {"k": 2.55}, UsageError, r"not calibrated .*; possible values: 1, 1.1,"),
         (garden.photo(1), {"k": 0}, UsageError, "possible values: 1, "),
