@@ -71,7 +71,8 @@ def list_folder(root: Path, source: str) -> Listing:
     the classes.
 
     Raises:
-        DataError: Two folders mean the same split, or ``classes.csv`` is damaged.
+        DataError: Two folders mean the same split, a name is not in UTF-8, or ``classes.csv`` is
+            damaged.
         OSError: A folder cannot be listed.
     """
     ignored: list[str] = []
@@ -129,6 +130,16 @@ def _pictures(folder: Path, root: Path, ignored: list[str], above: frozenset[str
 def _visible(folder: Path) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         visible = [entry for entry in entries if not entry.name.startswith(".")]
+    for entry in visible:
+        try:
+            entry.name.encode()
+        # Python keeps other bytes as surrogates, which no table, digest or JSON takes.
+        except UnicodeEncodeError as error:
+            name = ascii(os.fsencode(entry.name))[2:-1]
+            raise DataError(
+                f"{folder}: the name {name} is not in UTF-8; rename it, or unpack its archive "
+                "anew with the encoding of its names, such as unzip -O cp1252"
+            ) from error
     # Each disk lists a folder in an order of its own, and the order of rows must not depend on it.
     return sorted(visible, key=lambda entry: entry.name)
 

@@ -1,3 +1,5 @@
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -190,3 +192,14 @@ def test_a_link_to_a_folder_above_is_passed_over_and_listed(tmp_path: Path) -> N
     train = listing.splits["train"]
     assert train.class_ids.count("acer") == 2 + 2 + 3
     assert train.class_ids.count("rosa") == 3 + 2 + 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems keep no such names")
+@pytest.mark.parametrize("name", [b"caf\xe9/1.jpg", b"oak/\xe9.jpg"])
+def test_a_name_that_is_not_utf8_is_shown_with_the_remedy(tmp_path: Path, name: bytes) -> None:
+    """It ended in a table that cannot hold it: unexpected: UnicodeEncodeError."""
+    photo = Path(os.fsdecode(os.fsencode(tmp_path / "train") + b"/" + name))
+    photo.parent.mkdir(parents=True)
+    photo.touch()
+    with pytest.raises(DataError, match=r"\\xe9.* is not in UTF-8; rename it"):
+        list_source(str(tmp_path))
