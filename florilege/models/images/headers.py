@@ -122,7 +122,7 @@ def _read_jpeg(data: bytes) -> Header:
         kind="jpeg",
         width=width,
         height=height,
-        # The first: a block of more than 64 KB goes on in further segments, which do not say it.
+        # Only the first segment: a block above 64 KB continues in others, which have no mark of it.
         orientation=orientation(exif[0]) if exif else 1,
         pixels=pixels,
         # Of one that is in several scans, the decoder keeps the coefficients of the whole picture:

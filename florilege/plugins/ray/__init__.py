@@ -43,7 +43,7 @@ def demand_ray() -> ModuleType:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # errors are still raised
-    # Without a cluster of one's own Ray would listen on every network interface.
+    # A local cluster that Ray starts by itself would listen on every network interface.
     if "RAY_ADDRESS" not in os.environ:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
@@ -82,8 +82,7 @@ def spread(
         attempts = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Attempts).remote()
         mapped = dataset.map_batches(
             _Worker,
-            # Put into Ray's store, so that the bundle goes once to each machine and not to each
-            # worker.
+            # In Ray's object store, so that each machine, not each worker, receives the bundle.
             fn_constructor_args=(ray.put(open_work), attempts, threads, str(Path.cwd())),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=number),

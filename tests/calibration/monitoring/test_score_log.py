@@ -228,7 +228,7 @@ def test_a_disk_that_is_full_is_an_error_and_spoils_nothing_written_before_or_af
         monkeypatch.setattr("florilege.calibration.monitoring.score_log.os.write", broken)
         with pytest.raises(OSError, match=message):
             writer.append(logits_of(1))
-    for _ in range(5):  # of a busy server, which goes on
+    for _ in range(5):  # a busy server keeps trying
         with pytest.raises(OSError, match="No space"):
             writer.append(logits_of(1))
     assert len(log_files(tmp_path)) == 1
