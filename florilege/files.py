@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from errno import EACCES, EAGAIN, EFBIG, EINVAL
 from importlib.resources import files
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final, TextIO
 
@@ -44,27 +45,28 @@ def read_regular(path: Path, *, most: int) -> bytes:
 
     Also one for a pipe, a device or a link to them: reading these may never end.
     """
-    # Without waiting: a pipe opens when somebody writes into it.
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(EINVAL, "not a regular file", str(path))
-        if status.st_size > most:
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > most:
             raise OSError(EFBIG, f"more than {most:,} bytes", str(path))
-        content: bytes = file.read()
-        return content
+        return file.read()
 
 
-def read_written(path: Path) -> bytes:
-    """The content of a file or of a pipe; one that nobody writes is empty, and keeps none waiting.
+def open_regular(path: Path) -> BufferedReader:
+    """Open a file to read it; ``OSError`` also for a pipe, a device or a link to them."""
+    # Asked of the open file: whatever has this name may be replaced meanwhile.
+    file = open_written(path)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(EINVAL, "not a regular file", str(path))
+    return file
 
-    Raises ``OSError`` if it cannot be read.
-    """
+
+def open_written(path: Path) -> BufferedReader:
+    """Open a file or a pipe to read it; one that nobody writes is empty, and keeps none waiting."""
     # Not by `os.fdopen`, which leaves the file descriptor of a folder open.
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        os.set_blocking(file.fileno(), True)  # for the rest of what somebody writes
-        content: bytes = file.read()
-        return content
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115  # the caller closes it
+    os.set_blocking(file.fileno(), True)  # for the rest of what somebody writes
+    return file
 
 
 def check_writable(path: Path) -> None:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from florilege.errors import BundleError, DataError, first
-from florilege.files import open_stored
+from florilege.files import open_stored, read_regular
 from florilege.models.classes import ClassTable, Thumbnail
-from florilege.models.images import plain_jpeg
+from florilege.models.images import MAX_BYTES, plain_jpeg
 from florilege.terminal import with_bar
 
 THUMBNAIL_SIDE: Final = 192  # maximum pixels of the longer side
@@ -40,7 +40,7 @@ def _jpegs(
 
 def _jpeg_or_fault(path: Path, *, side: int, quality: int) -> bytes | str:
     try:
-        return plain_jpeg(path.read_bytes(), side=side, quality=quality)
+        return plain_jpeg(read_regular(path, most=MAX_BYTES), side=side, quality=quality)
     except (OSError, ValueError) as error:  # ValueError: no picture, or a null byte in the name
         return getattr(error, "strerror", None) or str(error)
 

@@ -12,7 +12,6 @@ import io
 import json
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -24,7 +23,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from florilege.errors import BundleError, did_you_mean, nearest_paths, os_error_as
-from florilege.files import sync_folder, write_atomic
+from florilege.files import open_regular, sync_folder, write_atomic
 
 Content = TypeVar("Content")
 _UNKNOWN_KEY: Final = ("extra_forbidden", "unexpected_keyword_argument")
@@ -101,7 +100,7 @@ def sha256_of(source: bytes | Path) -> str:
     """SHA-256 of bytes or of a file's content, in hexadecimal."""
     if isinstance(source, bytes):
         return hashlib.sha256(source).hexdigest()
-    with source.open("rb") as file:
+    with open_regular(source) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -118,9 +117,9 @@ class BundleFolder:
     def read_manifest(self) -> Manifest:
         """Read ``bundle.json``; a :class:`BundleError` if it is missing, damaged or newer."""
         file = self.path / MANIFEST
-        _refuse_devices(file)
         try:
-            return read_json(Manifest, file.read_bytes(), file)
+            with open_regular(file) as opened:
+                return read_json(Manifest, opened.read(), file)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise BundleError(self._without_manifest()) from error
         except OSError as error:
@@ -147,7 +146,6 @@ class BundleFolder:
         """
         own = self.path / name
         for candidate in (own, self._staged(name, digest)):
-            _refuse_devices(candidate)
             try:
                 if sha256_of(candidate) == digest:
                     return candidate
@@ -257,14 +255,6 @@ class BundleFolder:
 
     def _staged(self, name: str, digest: str) -> Path:
         return self.path / f"{name}{_STAGED}{digest[:8]}"
-
-
-def _refuse_devices(path: Path) -> None:
-    """Refuse a link to a pipe or a device, which would never end; a missing file passes."""
-    with suppress(OSError):
-        mode = path.stat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise BundleError(f"{path} is not a regular file: copy or export the bundle again")
 
 
 def _holds(path: Path, digest: str) -> bool:

@@ -10,6 +10,7 @@ from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import MAX_BYTES
 
+FILES = Path("/proc/self/fd")  # that are open, on Linux
 CLASSES = ClassTable(tuple(ClassInfo(id=name, scientific_name=name) for name in "ab"))
 
 
@@ -64,7 +65,17 @@ def test_a_photo_is_a_file_that_ends(tmp_path: Path) -> None:
     (tmp_path / "zeros.jpg").symlink_to("/dev/zero")
     with (tmp_path / "huge.jpg").open("wb") as file:
         file.truncate(MAX_BYTES + 1)
-    reader = FileReader(tmp_path, ["pipe.jpg", "zeros.jpg", "huge.jpg", "missing.jpg"])
-    for row, reason in enumerate(("not a regular", "not a regular", "100,000,000", "No such file")):
+    (tmp_path / "folder.jpg").mkdir()
+    reasons = {
+        "pipe": "not a regular",
+        "zeros": "not a regular",
+        "huge": "100,000,000",
+        "missing": "No such file",
+        "folder": "Is a directory",
+    }
+    reader = FileReader(tmp_path, [f"{name}.jpg" for name in reasons])
+    opened = [*FILES.iterdir()] if FILES.is_dir() else []
+    for row, reason in enumerate(reasons.values()):
         with pytest.raises(OSError, match=f"{reason}.*{reader.paths[row]}"):
             reader(row)
+    assert not opened or opened == [*FILES.iterdir()]

@@ -1,6 +1,7 @@
 """Thumbnails are small, upright and without metadata; packed by position; faults are listed."""
 
 import io
+import os
 import zipfile
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def test_it_stands_upright_and_nothing_but_pixels_is_kept() -> None:
     assert np.abs(pixels - np.asarray(scene(SIDE, SIDE * 3 // 4), dtype=float)).mean() < 4
 
 
+@pytest.mark.timeout(10)
 def test_every_file_that_cannot_be_used_is_listed(tmp_path: Path) -> None:
     (tmp_path / "good.png").write_bytes(encode(scene(9, 9), "png"))
     (tmp_path / "text.jpg").write_text("no picture")
@@ -73,16 +75,19 @@ def test_every_file_that_cannot_be_used_is_listed(tmp_path: Path) -> None:
         "d": ".",
         "e": "nu\0l",
         "f": "cut.jpg",
+        "g": "pipe.jpg",
     }
+    os.mkfifo(tmp_path / "pipe.jpg")
     files = {name: tmp_path / path for name, path in names.items()}
     with pytest.raises(DataError) as caught:
         read_thumbnails("classes.csv", files)
     headline, *faults = str(caught.value).splitlines()
-    assert headline.startswith("classes.csv: 5 of 6 thumbnails cannot be used;")
-    assert [fault.split(":")[0].strip() for fault in faults] == ["b", "c", "d", "e", "f"]
+    assert headline.startswith("classes.csv: 6 of 7 thumbnails cannot be used;")
+    assert [fault.split(":")[0].strip() for fault in faults] == [*"bcdefg"]
     assert "not a picture" in faults[0]
     assert faults[1].endswith("gone.jpg: No such file or directory")
     assert "ends before its last row" in faults[4]
+    assert "not a regular file" in faults[5]
     assert list(read_thumbnails("classes.csv", {"a": files["a"]})) == ["a"]
 
 

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from florilege.errors import BundleError, DataError, installed
+from florilege.files import read_regular
 from florilege.models.bundle import THUMBNAILS, Bundle, write_bundle
 from florilege.models.classes import ClassTable
-from florilege.models.images import ENDINGS, ImageError, Preprocess, load
+from florilege.models.images import ENDINGS, MAX_BYTES, ImageError, Preprocess, load
 from florilege.models.imported.graph import Graph
 from florilege.models.imported.signature import Description, InputFormat, OutputChoice
 from florilege.models.imported.wrapper import (
@@ -199,7 +200,7 @@ def comparison_pictures(
     pixels = []
     for row in rows:
         try:
-            pixels.append(load(paths[row].read_bytes(), preprocess))
+            pixels.append(load(read_regular(paths[row], most=MAX_BYTES), preprocess))
         except OSError as error:
             raise DataError(f"--photos {paths[row]} cannot be read: {error.strerror}") from error
         except ImageError as error:

@@ -23,6 +23,7 @@ from pydantic import PrivateAttr
 
 from florilege.calibration.rules import RULES
 from florilege.errors import DataError, FlorilegeError, UsageError
+from florilege.files import open_written
 from florilege.models.images import COLOUR_MODES, MAX_BYTES, ImageError, plain_jpeg, to_srgb
 from florilege.server.schemas import Answer, Measured, Result, SetInfo
 from florilege.server.settings import MAX_IMAGES
@@ -100,7 +101,7 @@ def read_photo(photo: Any) -> bytes | Image.Image:
     if path.is_dir():
         raise DataError(f"{photo} is a folder: predict_many answers each photo in it")
     try:
-        with path.open("rb") as file:
+        with open_written(path) as file:
             content: bytes = _limited(file, str(photo))
             return content
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name

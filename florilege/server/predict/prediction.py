@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from florilege.cores import Workers, in_order
 from florilege.errors import DataError, UsageError, first
+from florilege.files import open_written
 from florilege.hooks import cluster
 from florilege.models.bundle import Packed, unpacked_bundle
 from florilege.models.images import ENDINGS, MAX_BYTES
@@ -324,7 +325,7 @@ def _error(problem: Problem) -> dict[str, str]:
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_written(path) as file:
             content = file.read(MAX_BYTES + 1)  # bounded, since /dev/zero has no end
     except (OSError, ValueError) as error:  # ValueError: a null byte in a list of names
         reason = error.strerror if isinstance(error, OSError) else None

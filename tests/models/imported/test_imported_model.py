@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +112,16 @@ def test_openvino_finds_inputs_and_outputs_by_name(tmp_path: Path, graph: dict[s
         np.testing.assert_allclose(results.features, same.features, 1e-4, 1e-5)
 
 
+@pytest.mark.timeout(10)
 def test_what_is_no_photo_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     for path, message in (
         (tmp_path / "empty", "holds no photo"),
         (tmp_path / "broken.png", "broken.png"),
         (tmp_path / "none.png", "cannot be read: No such file"),
+        (tmp_path / "pipe.png", "cannot be read: not a regular file"),
     ):
         with pytest.raises(DataError, match=message):
             comparison_pictures([path], PREPROCESS)
