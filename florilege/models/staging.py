@@ -23,7 +23,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from florilege.errors import BundleError, did_you_mean, nearest_paths, os_error_as
-from florilege.files import open_regular, sync_folder, write_atomic
+from florilege.files import open_regular, read_regular, sync_folder, write_atomic
 
 Content = TypeVar("Content")
 _UNKNOWN_KEY: Final = ("extra_forbidden", "unexpected_keyword_argument")
@@ -58,6 +58,7 @@ def _first_fault(error: ValidationError) -> str:
 
 SCHEMA_VERSION: Final = 1
 MANIFEST: Final = "bundle.json"
+_MOST_BYTES: Final = 1_000_000  # of the manifest; ours have 2,000
 _STAGED: Final = ".new-"
 
 
@@ -118,8 +119,7 @@ class BundleFolder:
         """Read ``bundle.json``; a :class:`BundleError` if it is missing, damaged or newer."""
         file = self.path / MANIFEST
         try:
-            with open_regular(file) as opened:
-                return read_json(Manifest, opened.read(), file)
+            return read_json(Manifest, read_regular(file, most=_MOST_BYTES), file)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise BundleError(self._without_manifest()) from error
         except OSError as error:

@@ -202,6 +202,13 @@ def test_a_link_to_what_never_ends_is_refused(bundle: Bundle, name: str) -> None
         path.unlink()
 
 
+def test_a_bundle_json_that_does_not_fit_the_memory_is_not_read(bundle: Bundle) -> None:
+    with (bundle.path / "bundle.json").open("ab") as file:
+        file.truncate(2**40)
+    with pytest.raises(BundleError, match=r"bundle\.json cannot be read: more than 1,000,000"):
+        open_bundle(bundle.path)
+
+
 def test_a_link_to_a_regular_file_is_followed_if_its_content_is_named(
     bundle: Bundle, tmp_path: Path
 ) -> None:

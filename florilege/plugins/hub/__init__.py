@@ -129,7 +129,8 @@ def _readable_errors(hub: Any, repository: str) -> Iterator[None]:
         raise BundleError(f"{place} cannot be reached, and the cache lacks it: {error}") from error
     except errors.EntryNotFoundError as error:
         raise BundleError(f"{place} is not a bundle: it has no bundle.json") from error
-    except errors.HfHubHTTPError.__bases__ as error:  # OSError, and that of its HTTP client
+    # OSError, and that of its HTTP client; ValueError: the commit that a mirror names is a path.
+    except (*errors.HfHubHTTPError.__bases__, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise BundleError(f"{place}: {reason}; `hf auth whoami` shows your account") from error
 

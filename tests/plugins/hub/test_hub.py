@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
+from unittest.mock import Mock
 
+import huggingface_hub.errors
 import pytest
 import yaml
 
+from florilege.errors import BundleError
 from florilege.models.bundle import open_bundle
 from florilege.plugins.hub import local_bundle
 from tests.plugins.hub.hub_host import Hub
@@ -114,3 +117,13 @@ def test_what_cannot_be_had_says_what_to_do(
     assert [word for word, line in zip(words, lines, strict=True) if word not in line] == []
     kinds = [line.partition(" ")[0] for line in lines]
     assert kinds == [*["BundleError"] * 3, "UsageError", *["BundleError"] * 2]
+
+
+def test_a_mirror_that_names_no_commit_but_a_path_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refusal = Mock(side_effect=ValueError("Invalid pointer path"))
+    client = SimpleNamespace(errors=huggingface_hub.errors, hf_hub_download=refusal)
+    monkeypatch.setattr("florilege.plugins.hub._hub", lambda: client)
+    with pytest.raises(BundleError, match="org/garden on the Hugging Face Hub: Invalid pointer"):
+        local_bundle("hf://org/garden")
