@@ -83,15 +83,15 @@ def _evaluate_command(
 
 
 def _check_flags(command: EvaluateCommand) -> None:
-    """Refuse flags that conflict, that need photos without any, or that take labels as they are."""
+    """Refuse flags that conflict, or that need photos without any."""
     if command.data is None and command.feedback_store is None:
         raise UsageError("--data is missing: name photos to measure on, or --feedback-store DIR")
     names = ("baseline", "report", "label_noise")
     flags = [name for name in names if getattr(command, name) is not None]
     if flags and command.data is None:
         raise UsageError(f"--{flags[0].replace('_', '-')} needs photos: name them with --data")
-    if len(flags) > 1 and "label_noise" in flags:
-        raise UsageError(f"--{flags[0]} takes labels as they are: leave out --label-noise")
+    if {"baseline", "label_noise"} <= {*flags}:
+        raise UsageError("--baseline takes labels as they are: leave out --label-noise")
     if command.gate is not None and command.baseline is None:
         raise UsageError("--gate needs a comparison: name the older bundle with --baseline")
 

@@ -9,7 +9,9 @@ is calibrated on scores fused from exactly as many photos as it is used with, of
 :mod:`florilege.calibration.photo_groups`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -243,6 +245,19 @@ class Distribution:
     logsumexp_deviation: float
     logsumexp_edges: tuple[float, ...]
     logsumexp: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        check_histogram(self.edges, self.all_scores)
+        check_histogram(self.edges, self.best_scores)
+        check_histogram(self.logsumexp_edges, self.logsumexp)
+
+
+def check_histogram(edges: Sequence[float], counts: Sequence[int]) -> None:
+    """Raise ValueError unless edges ascend and each has a count, which are not all 0."""
+    if len(edges) != len(counts) or min(counts, default=0) < 0 or not 0 < sum(counts) < 2**63:
+        raise ValueError("a histogram needs one count of at least 0 per edge, and some values")
+    if any(low >= high for low, high in pairwise(edges)):
+        raise ValueError("edges must be strictly ascending")
 
 
 class DistributionOf:

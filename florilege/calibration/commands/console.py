@@ -5,7 +5,7 @@ The JSON object of a threshold names each figure once; :data:`_CELLS` names thos
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,9 @@ class EvaluationOutput:
                 everything = command.all_rules
                 tables.append(_comparison_table(comparisons, baseline, all_rules=everything))
             if make_page is not None:
+                if (noise := evaluation.label_noise) is not None:
+                    # Its charts take labels as right, so its tables do too; it says so.
+                    evaluation = replace(Evaluation.of(new), label_noise=noise)
                 output.page = make_page(new, evaluation, older)
         return output
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from florilege.calibration.scores import check_histogram
 from florilege.calibration.sets import Floats
 
 _STAKES = np.array([0.9, 0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005])
@@ -134,12 +135,9 @@ class DistributionTest(_Capital):
         self, edges: Sequence[float], counts: Sequence[int], *, seed: int = 0, cluster_size: int = 1
     ) -> None:
         super().__init__(2 * _WAVES.size * _SWINGS.size, cluster_size=cluster_size)
+        check_histogram(edges, counts)
         self.edges = np.asarray(edges, dtype=np.float64)
         self.counts = np.asarray(counts, dtype=np.int64).copy()
-        if self.edges.shape != self.counts.shape or self.counts.sum() < 1 or self.counts.min() < 0:
-            raise ValueError("a histogram needs one count of at least 0 per edge, and some values")
-        if (np.diff(self.edges) <= 0).any():
-            raise ValueError("edges must be strictly ascending")
         self.seed = seed
 
     def update(self, values: ArrayLike) -> Floats:

@@ -115,8 +115,11 @@ class CalibrationRecord:
     def __post_init__(self) -> None:
         if len(self._weights) != self.classes:
             raise ValueError(f"{len(self._weights)} class counts for {self.classes} classes")
-        if _TableKey(View(), "average_k", None) not in self.served:
-            raise ValueError(f"no average_k table for {self.scoring}")
+        values = self.values("average_k")
+        if not values or self.default_k not in values:
+            raise ValueError(f"no average_k table for {self.scoring} at the first of asked_k")
+        if self.size_bins != tuple(size_bins(self.classes).tolist()):
+            raise ValueError(f"size_bins are not those of {self.classes} classes")
         if any(region.classes[-1] >= self.classes for region in self.lists):
             raise ValueError(f"a list holds a class index beyond the {self.classes} classes")
         if len(self._lists) != len(self.lists):
@@ -301,10 +304,13 @@ class CalibrationRecord:
     def _check_tables(self) -> None:
         if unknown := {table.view.list for table in self.tables} - {None, *self._lists}:
             raise ValueError(f"tables for lists that do not exist: {unknown}")
-        rules = (rule for table in self.tables for rule in table.rules)
+        rules = [rule for table in self.tables for rule in table.rules]
         by_class = (len(thresholds.own) for rule in rules for thresholds in rule.by_class)
         if wrong := set(by_class) - {self.classes}:
             raise ValueError(f"{wrong} thresholds for {self.classes} classes")
+        largest = max(len(counts.sizes) for rule in rules for counts in rule.counts)
+        if largest > len(self.size_bins):
+            raise ValueError(f"counts of {largest} sizes for {len(self.size_bins)} size_bins")
 
     @cached_property
     def _weights(self) -> Floats:

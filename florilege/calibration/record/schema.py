@@ -277,6 +277,8 @@ class Table:
     def __post_init__(self) -> None:
         if (self.made_from is None) != (self.view.photos == 1):
             raise ValueError(f"{self.view} conflicts with made_from {self.made_from!r}")
+        if self.candidates < 1:
+            raise ValueError(f"candidates must be at least 1, got {self.candidates}")
         for counts in (counts for rule in self.rules for counts in rule.counts):
             # Older records have 0 independent rows where two plants showed a view; figures divide.
             positive = counts.size_rows > 0 and counts.hit_rows != 0
@@ -321,7 +323,7 @@ def parse(text: str | bytes, kind: Any) -> Any:
                 + ("run `florilege calibrate BUNDLE --data DATA`" if older else "update florilege")
             )
         return _reader(kind).validate_json(text)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, LookupError, ArithmeticError) as error:
         raise BundleError(
             f"calibration.json is damaged ({_fault(error)}): calibrate the bundle again"
         ) from error

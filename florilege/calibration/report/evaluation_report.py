@@ -79,10 +79,10 @@ def _summary(content: _ReportContent) -> Iterator[Markup]:
         f"{score_name(record.score_kind, record.temperature)} scores. Thresholds were chosen on "
         f"{chosen_on}." + (f" Classes without a photo here: {absent:,}." if absent else "")
     )
-    if content.evaluation.noise_calibrated:
+    if content.evaluation.noise_calibrated or content.evaluation.label_noise is not None:
         yield words(
-            "The calibration allowed for wrong labels. This page takes them as right: if some are "
-            "wrong, its hit rates are lower than those of the calibration, and too low."
+            "This page takes labels as right. If some are wrong, its hit rates are too low, and "
+            "lower than figures that allow for wrong labels."
         )
 
 

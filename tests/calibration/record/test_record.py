@@ -604,6 +604,33 @@ def test_a_damaged_record_is_refused(record: CalibrationRecord) -> None:
             CalibrationRecord.from_json(text)
 
 
+@pytest.mark.parametrize(
+    ("place", "wrong", "message"),
+    [
+        (["tables", 0, "rules", 0, "counts"], [], "no average_k table"),
+        (["tables", 0, "candidates"], 0, "tables.0: .*candidates must be at least 1"),
+        (["size_bins"], [], "size_bins"),
+        (["size_bins", 0], 1, "size_bins"),
+        (["distribution", "edges"], [], "distribution: .*one count"),
+        (["distribution", "edges", 1], 0.0, "distribution: .*ascending"),
+        (["distribution", "all_scores", 0], -1, "distribution: .*one count"),
+        (["distribution", "best_scores"], [], "distribution: .*one count"),
+        (["distribution", "best_scores", 0], 2**63, "distribution: .*one count"),
+        (["distribution", "logsumexp"], [0] * 40, "distribution: .*one count"),
+    ],
+)
+def test_a_value_that_no_figure_can_use_is_refused_by_name(
+    record: CalibrationRecord, place: list[Any], wrong: Any, message: str
+) -> None:
+    plain = json.loads(record.to_json())
+    parent = plain
+    for name in place[:-1]:
+        parent = parent[name]
+    parent[place[-1]] = wrong
+    with pytest.raises(BundleError, match=f"damaged.*{message}"):
+        CalibrationRecord.from_json(json.dumps(plain))
+
+
 def places(plain: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Paths to every entry; of lists the first and the last."""
     if place:

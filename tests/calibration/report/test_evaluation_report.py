@@ -215,9 +215,16 @@ def test_the_page_says_that_it_takes_labels_as_they_are(data: str, tmp_path: Pat
     for noise in ((), ("--label-noise", "0.02")):
         result = run("calibrate", bundle, "--data", data, *noise, "--report", file)
         assert result.exit_code == 0, result.output
-        assert ("This page takes them as right" in read(file)) == bool(noise)
+        assert ("This page takes labels as right" in read(file)) == bool(noise)
     assert evaluate(bundle, data, "--report", file).exit_code == 0
-    assert "This page takes them as right" in read(file)
+    page = read(file)
+    assert "This page takes labels as right" in page
+    result = evaluate(bundle, data, "--report", file, "--label-noise", "0.02", "--json")
+    assert json.loads(result.stdout)["label_noise"]["rate"] == 0.02
+    assert read(file) == page
+    calibrate_bundle(bundle, data)
+    evaluate(bundle, data, "--report", file, "--label-noise", "0.02")
+    assert "This page takes labels as right" in read(file)
 
 
 def test_the_page_says_how_much_ties_enlarge_the_sets_of_the_calibration() -> None:
