@@ -86,11 +86,13 @@ def _counted(record: CalibrationRecord) -> str:
 
 
 def _coverage_scarcity(record: CalibrationRecord) -> str | None:
-    levels = [
-        f"{level:g}"
-        for level in record.asked_coverage
-        if record.point(PLAIN, Setting.of("coverage", level)).lambda_val == 0
-    ]
+    # Of both guarantees of a level the usual one, which needs fewer photos, is named.
+    short = {
+        point.row.value: " with guarantee=probability" * point.on_request
+        for point in reversed(record.requested_points())
+        if point.rule == "coverage" and point.lambda_val == 0
+    }
+    levels = [f"{level:g}{short[level]}" for level in sorted(short)]
     verb = "needs" if len(levels) == 1 else "need"
     sentence = f"coverage {' and '.join(levels)} {verb} more than {_counted(record)}"
     return f"{sentence}: every set holds every class" if levels else None

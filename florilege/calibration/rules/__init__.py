@@ -320,7 +320,9 @@ def calibrate(
         coverage: Requested probability of holding the true class, in (0, 1), for coverage rules.
         min_size: 1 to keep the best class in every set, else 0.
         class_counts: Training images per class, for the rules for rare classes; by default how
-            often each class occurs in ``labels``.
+            often each class occurs in ``labels``. These weigh a new row of a class a little more
+            than a calibration row, so its set is a little too large: with 100 rows of 40 classes
+            ``balanced_coverage`` covers .914 instead of .903 for a coverage of .9.
         macro_weight: For these rules, in [0, 1]: at 0 all photos count equally (marginal coverage,
             micro accuracy), at 1 all classes do (class-wise coverage, macro accuracy).
         options: Options of this rule only, such as ``guarantee`` or ``delta``; see its function.
