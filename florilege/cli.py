@@ -8,6 +8,7 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, cast, get_type_hints
 
@@ -125,7 +126,7 @@ class _LazyVerbs(TyperGroup):
         verb, command, words = super().resolve_command(ctx, args)
         if verb is not None:
             if not ctx.resilient_parsing:
-                _refuse_empty(words)
+                _refuse_empty([verb, *words])
             if not ctx.resilient_parsing and not {"-h", "--help", "--help-all"} & {*args}:
                 _announce(verb)
             try:
@@ -177,9 +178,10 @@ def _explained(verb: str, error: Exception) -> Exception:
 
 def _refuse_empty(words: Sequence[str]) -> None:
     """Refuse an empty argument, mostly of an unset variable: as a path it is the working folder."""
-    for before, word in zip(["", *words], words, strict=False):
-        if not word and not before.startswith("-"):  # a flag may be given an empty text
-            raise UsageError("an argument is empty; perhaps a variable of the shell is not set")
+    for before, word in pairwise(words):
+        if not word or (word.startswith("--") and word.endswith("=")):
+            problem = f"what follows {word or before} is empty"
+            raise UsageError(f"{problem}; perhaps a variable of the shell is not set")
 
 
 def _announce(verb: str) -> None:

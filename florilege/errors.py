@@ -67,6 +67,13 @@ def os_error_as(kind: type[FlorilegeError], what: str, remedy: str = "") -> Iter
         raise kind(f"{what}: {error.strerror or error}{where}{remedy}") from error
 
 
+def reason_of(error: Exception) -> str:
+    """Why a file could not be read, in words for a line that names it."""
+    reason = getattr(error, "strerror", None) or str(error)
+    windows = isinstance(error, FileNotFoundError) and "\\" in str(error.filename)
+    return f"{reason}; write its path with / instead of \\" if windows else reason
+
+
 def repeated(names: Iterable[str]) -> list[str]:
     """The names that occur more than once, each once, in order of appearance.
 

@@ -53,7 +53,11 @@ def load(
     from florilege.server.predict.predictor import Predictor
 
     silence_telemetry()
-    folder = bundle_folder(os.fspath(bundle))
+    try:
+        name = os.fspath(bundle)
+    except TypeError as error:
+        raise UsageError(f"a bundle is a path or hf://ORG/NAME, got {bundle!r}") from error
+    folder = bundle_folder(name)
     return Predictor(open_pipeline(folder, device=device, runtime=runtime))
 
 

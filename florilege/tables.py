@@ -1,5 +1,6 @@
 """Text tables in CSV or Parquet files: one string per row for each column name."""
 
+import codecs
 import csv
 import io
 import re
@@ -22,6 +23,7 @@ from florilege.files import write_atomic
 
 Table = Mapping[str, Sequence[str]]
 SUFFIXES = (".csv", ".parquet")
+READ_SUFFIXES = (*SUFFIXES, ".tsv")
 _DELIMITERS = ",;\t"
 # Excel's own first line, which names the delimiter.
 _DECLARED = re.compile('"?sep=([^"\r\n])"?\\s*', re.IGNORECASE)
@@ -61,7 +63,7 @@ def _text_of(cell: str) -> str:
 
 
 def read_table(path: Path) -> Table:
-    """Read a CSV (UTF-8, with a header line) or Parquet file; an empty cell is ``""``.
+    """Read a CSV (UTF-8 or 16, with a header line) or Parquet file; an empty cell is ``""``.
 
     The cells of a CSV are separated by commas, semicolons or tabs, whichever is most frequent in
     the header line, or what a line ``sep=;`` before it names. A quote before ``=``, ``+``, ``-`` or
@@ -90,6 +92,13 @@ def declared_delimiter(line: str) -> str | None:
     """The delimiter that the first line of a table names, as Excel writes ``sep=;``; or None."""
     declared = _DECLARED.fullmatch(line)
     return declared and declared[1]
+
+
+def encoding_by_start(start: bytes) -> str:
+    """The encoding of a table, UTF-8 or UTF-16, by its first two bytes."""
+    if b"\0" in start:  # UTF-16 without a mark: a letter of two bytes
+        return "utf-16-le" if start.endswith(b"\0") else "utf-16-be"
+    return "utf-16" if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
 
 
 def demand_columns(source: str, table: Table, columns: Sequence[str]) -> None:
@@ -132,10 +141,10 @@ def csv_bytes(table: Table) -> bytes:
 
 def _read_csv(path: Path) -> tuple[Table, Sequence[int]]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with path.open("rb") as binary:
+            encoding = encoding_by_start(binary.peek(2)[:2])
+            file = io.TextIOWrapper(binary, encoding, newline="")
             first_line = next(filter(str.strip, file), "")
-            if "\0" in first_line:
-                raise DataError(f"{path} seems to be a CSV file in UTF-16; save it as UTF-8")
             declared = declared_delimiter(first_line)
             delimiter = declared or max(_DELIMITERS, key=first_line.count)
             file.seek(0)
@@ -148,7 +157,10 @@ def _read_csv(path: Path) -> tuple[Table, Sequence[int]]:
     except csv.Error as error:
         raise DataError(f"{path} is not a CSV file: {error}") from error
     except UnicodeDecodeError as error:
-        raise DataError(_not_utf8(path)) from error
+        utf8 = error.encoding == "utf-8"
+        raise DataError(
+            _not_utf8(path) if utf8 else f"{path} is not a CSV file: {error}"
+        ) from error
     if not header:
         raise DataError(f"{path} is empty; its first line must name the columns")
     _refuse_twice(path, header)

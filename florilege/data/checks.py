@@ -17,7 +17,7 @@ from florilege.data.copies import WORDS, Hashes, Picture, fingerprint, look_at, 
 from florilege.data.options import noise_groups, parse_options, with_options
 from florilege.data.records import SPLITS, Listing, Records, sort_ids
 from florilege.data.sources import list_whole
-from florilege.errors import count_of
+from florilege.errors import count_of, reason_of
 from florilege.models.images import ImageError
 from florilege.terminal import with_bar
 
@@ -144,7 +144,7 @@ def _read_picture(place: tuple[str, Records, int]) -> _Picture:
     except ImageError as error:
         problem, detail = error.code, str(error)
     except OSError as error:
-        problem, detail = "unreadable_file", error.strerror or str(error)
+        problem, detail = "unreadable_file", reason_of(error)
     name, class_id = records.names[row], records.class_ids[row]
     return _Picture(split, row, name, class_id, sha256, words, problem, detail)
 

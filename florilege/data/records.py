@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.errors import DataError, UsageError, count_of, first, suggestion
+from florilege.errors import DataError, UsageError, count_of, first, reason_of, suggestion
 from florilege.files import read_regular
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import MAX_BYTES, ImageError, Preprocess, load, read_header
@@ -140,7 +140,7 @@ class Split(_Pictures):
             # Small, since it only has to decode.
             load(self.read(row), Preprocess(image_size=32))
         except (OSError, ImageError) as error:
-            return f"{self.names[row]}: {getattr(error, 'strerror', None) or error}"
+            return f"{self.names[row]}: {reason_of(error)}"
         return None
 
 

@@ -66,7 +66,7 @@ def _accepted() -> str:
     layouts = "".join(f"{layout.name}, " for layout in data_layouts())
     return (
         f"a folder with train/val/test/<class>/<photo>, {layouts}iNaturalist or ImageNet-LT lists, "
-        "a .csv or .parquet manifest, or flora"
+        "a .csv, .tsv or .parquet manifest, or flora"
     )
 
 
@@ -137,7 +137,7 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
         raise DataError(f"{source} holds no folder train, val or test; {_remedy(path, source)}")
     if path.exists():
         raise DataError(
-            f"{source} is neither a .csv nor a .parquet file; --data takes {_accepted()}"
+            f"{source} is neither a .csv nor a .tsv or .parquet file; --data takes {_accepted()}"
         )
     near = did_you_mean([*nearest(source, ["flora"]), *nearest_paths(path)])
     remedy = near or f"; --data takes {_accepted()}"

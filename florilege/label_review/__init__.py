@@ -30,6 +30,7 @@ from florilege.data.corrections import (
     ReviewAnswer,
 )
 from florilege.data.records import Split
+from florilege.errors import reason_of
 from florilege.files import with_parts
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import ImageError, plain_jpeg
@@ -312,8 +313,7 @@ def _picture(photos: Split, row: int) -> dict[str, str]:
     try:
         content = plain_jpeg(photos.read(row), side=_SIDE, quality=_QUALITY)
     except (OSError, ImageError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        return {"fault": f"This photo cannot be shown: {reason}"}
+        return {"fault": f"This photo cannot be shown: {reason_of(error)}"}
     return {"src": f"data:image/jpeg;base64,{base64.b64encode(content).decode()}"}
 
 

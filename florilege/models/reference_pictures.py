@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from florilege.errors import BundleError, DataError, first
+from florilege.errors import BundleError, DataError, first, reason_of
 from florilege.files import open_stored, read_regular
 from florilege.models.classes import ClassTable, Thumbnail
 from florilege.models.images import MAX_BYTES, plain_jpeg
@@ -42,7 +42,7 @@ def _jpeg_or_fault(path: Path, *, side: int, quality: int) -> bytes | str:
     try:
         return plain_jpeg(read_regular(path, most=MAX_BYTES), side=side, quality=quality)
     except (OSError, ValueError) as error:  # ValueError: no picture, or a null byte in the name
-        return getattr(error, "strerror", None) or str(error)
+        return reason_of(error)
 
 
 def read_thumbnails(source: str, files: Mapping[str, Path]) -> dict[str, bytes]:

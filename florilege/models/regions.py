@@ -46,6 +46,7 @@ NEIGHBOUR = 0.5  # weight of the months before and after: seasons do not end wit
 PlaceKind = Literal["region", "region_and_month"]  # what is known of the place of a photo
 _ARRAYS = ("region", "month", "class_index", "weight")  # of the file, in order
 _TYPES = ["<i8", "<i4", "|i1", "<i4", "<f8"]  # of the number of classes and of these
+_MONTH = re.compile(r"\d{4}-(\d\d?)(?:-.*)?|(\d\d?)(?:\.0)?")
 _CELL = re.compile(r"cell(\d+(?:\.\d+)?)_(-?[\d.]+)_(-?[\d.]+)", re.ASCII)
 
 
@@ -61,17 +62,18 @@ class Place(NamedTuple):
 
 
 def month_of(text: str) -> int:
-    """The month that a number or an ISO date names.
+    """The month that a number or an ISO date names; pandas writes ``6.0`` beside an empty cell.
 
     Example:
         >>> month_of("6"), month_of("2026-06-30")
         (6, 6)
     """
-    parts = text.split("-")
-    part = parts[1] if len(parts) > 1 else parts[0]
-    if not (part.isdecimal() and 1 <= int(part) <= MONTHS):
+    # Not another date: 2024-009 is the ninth day of a year, 06-12-2024 is in June or in December.
+    month = _MONTH.fullmatch(text)
+    number = int(month[1] or month[2]) if month else 0
+    if not 1 <= number <= MONTHS:
         raise ValueError(f"a month must be 1 to 12 or a date YYYY-MM-DD, got {text!r}")
-    return int(part)
+    return number
 
 
 def cell_name(latitude: float, longitude: float, degrees: float) -> str:

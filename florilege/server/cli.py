@@ -127,7 +127,7 @@ def _predict_command(
     paths: Annotated[
         list[str],
         typer.Argument(
-            help="Photos, folders, manifests (.csv or .parquet), or - for a list on standard input."
+            help="Photos, folders, manifests (.csv, .tsv, .parquet), or - for a list on stdin."
         ),
     ],
     query: IdentifyQuery,

@@ -75,11 +75,15 @@ def test_an_empty_name_is_not_the_run_in_the_working_folder(
     monkeypatch.chdir(maker.bundle.parent)
     with pytest.raises(UsageError, match="name of the bundle is empty"):
         run_bundle.load("")
+    for wrong in (None, 3):
+        with pytest.raises(UsageError, match="a bundle is a path"):
+            run_bundle.load(wrong)  # type: ignore[arg-type]  # a wrong call
     assert not maker.made
 
 
 @pytest.mark.parametrize("words", [["predict", "", "photos"], ["predict", "bundle", ""],
-                                   ["bundle", "inspect", ""]])  # fmt: skip
+                                   ["bundle", "inspect", ""], ["evaluate", "bundle", "--data", ""],
+                                   ["fit", "photos", "--out="]])  # fmt: skip
 def test_an_empty_word_of_a_command_is_not_the_working_folder(words: list[str]) -> None:
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2

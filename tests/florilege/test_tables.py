@@ -59,8 +59,8 @@ def test_a_table_is_read_as_it_was_written(texts: list[str]) -> None:
     assert dangerous == []
 
 
-def reading(content: io.BytesIO) -> io.TextIOWrapper:
-    return io.TextIOWrapper(io.BytesIO(content.getvalue()), "utf-8-sig", newline="")
+def reading(content: io.BytesIO) -> io.BufferedReader:
+    return io.BufferedReader(io.BytesIO(content.getvalue()))
 
 
 def test_predictions_and_exchange_tables_are_safe() -> None:
@@ -118,10 +118,13 @@ def test_a_first_line_of_blanks_names_no_columns(tmp_path: Path) -> None:
     assert read_numbered_table(path) == ({"a": ["1"], "b": ["2"]}, array("q", [4]))
 
 
-def test_a_table_in_utf_16_without_a_mark_is_named_so(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    path.write_bytes("path,label\na.jpg,x\n".encode("utf-16-le"))
-    with pytest.raises(DataError, match="save it as UTF-8"):
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_table_may_be_in_utf_16_as_excel_writes_it(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "table.tsv"
+    path.write_bytes("path\tlabel\r\na.jpg\tcafé\r\n".encode(encoding))
+    assert read_table(path) == {"path": ["a.jpg"], "label": ["café"]}
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataError, match="is not a CSV file"):
         read_table(path)
 
 

@@ -199,7 +199,8 @@ def test_entries_in_another_order_are_refused() -> None:
         replace(table, region=table.region[::-1])
 
 
-@pytest.mark.parametrize("text", ["0", "13", "", "June", "2026", "2026-00-01"])
+@pytest.mark.parametrize("text", ["0", "13", "", "June", "2026", "2026-00-01", "2026-009",
+                                  "06-12-2026", "6-3", "009"])  # fmt: skip
 def test_a_month_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="month"):
         month_of(text)

@@ -40,7 +40,7 @@ from florilege.errors import DataError, repeated
 from florilege.models.classes import ClassInfo, Thumbnail, plain_id
 from florilege.models.reference_pictures import Credit, PictureFile
 from florilege.models.regions import ALL_MONTHS, Place, cell_name, is_null_island, month_of
-from florilege.tables import SUFFIXES, Table, demand_columns, read_table
+from florilege.tables import READ_SUFFIXES, Table, demand_columns, read_table
 
 _TAXON = ("scientific_name", "genus", "family", "gbif")
 _COMMON_NAME = "common_name:"
@@ -49,7 +49,7 @@ _GROUP = "group"
 
 def is_manifest(path: Path) -> bool:
     """Whether this is a file with the suffix of a manifest."""
-    return path.is_file() and path.suffix.lower() in SUFFIXES
+    return path.is_file() and path.suffix.lower() in READ_SUFFIXES
 
 
 def list_manifest(path: Path, source: str) -> Listing | None:

@@ -295,6 +295,11 @@ def _no_array(output: str) -> UsageError:
 def _no_fit(graph: Graph, outputs: Arrays, classes: int) -> UsageError:
     if graph.mappings:
         return _no_array(graph.mappings[0])
+    if outputs and all(value.ndim < 2 for value in outputs.values()):
+        return UsageError(
+            f"the output `{min(outputs)}` has no axis for pictures and another for classes: "
+            "export the model again without `squeeze`"
+        )
     message = (
         f"classes.csv must have one row for each number of the output, in its order; it has "
         f"{classes:,} rows, but the graph has {_listed(outputs)}"

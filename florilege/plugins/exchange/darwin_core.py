@@ -20,11 +20,12 @@ from xml.etree import ElementTree
 
 from florilege.errors import DataError, first
 from florilege.plugins.exchange.packed_files import PackedFiles, Stream, open_packed
-from florilege.tables import declared_delimiter
+from florilege.tables import declared_delimiter, encoding_by_start
 
 _T = TypeVar("_T")
 Record = Mapping[str, str]  # cells that are not empty, by term
 _TABLES: Final = (".csv", ".txt", ".tsv", ".tab")
+_READABLE: Final = "of the formats of GBIF, download Simple or Darwin Core Archive"
 _EMPTY: Final = frozenset(("", "\\N", "NULL", "null", "NA"))  # of databases and R
 _STAND_IN: Final = "\ue000"  # no text uses it; `csv` takes delimiters of one character
 _PARENT: Final = "parentEventID"
@@ -180,21 +181,16 @@ def _only_table(files: PackedFiles) -> str:
         tables = [name for name in tables if "occurrence" in posixpath.basename(name).lower()]
     if len(tables) != 1:
         listed = first(files.names) if files.names else "nothing"
-        raise ValueError(f"there is no meta.xml, and not one table of records, but {listed}")
+        raise ValueError(f"no meta.xml, and not one table of records, but {listed}; {_READABLE}")
     return tables[0]
-
-
-def _encoding_by_start(start: bytes) -> str:
-    """The encoding of a table, by its first two bytes."""
-    if b"\0" in start:  # UTF-16 without a mark: a letter of two bytes
-        return "utf-16-le" if start.endswith(b"\0") else "utf-16-be"
-    return "utf-16" if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
 
 
 def _plain_records(package: PackedFiles, terms: Collection[str]) -> ArchiveRecords:
     """The records of a table whose first line names the terms."""
     file = package.open(_only_table(package))
-    lines = _lines(file, _encoding_by_start(file.peek(2)[:2]))
+    if file.peek(4)[:4] == b"PAR1":
+        raise ValueError(f"it is a Parquet file; {_READABLE}")
+    lines = _lines(file, encoding_by_start(file.peek(2)[:2]))
     header = next(filter(str.strip, lines), "")
     declared = declared_delimiter(header)
     if declared:

@@ -6,6 +6,7 @@ cell of a grid. ``florilege calibrate --occurrences`` reads it.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -17,7 +18,7 @@ from florilege.data.cli import AsJson
 from florilege.errors import DataError, count_of, first
 from florilege.models.bundle import open_bundle
 from florilege.models.classes import ClassTable, SpeciesNames
-from florilege.models.regions import ALL_MONTHS, COLUMNS, MONTHS, cell_name, is_null_island
+from florilege.models.regions import ALL_MONTHS, COLUMNS, cell_name, is_null_island, month_of
 from florilege.plugins.exchange.darwin_core import (
     ArchiveRecords,
     Record,
@@ -158,17 +159,13 @@ def _is_absence(row: Record) -> bool:
 
 def _month(row: Record) -> int:
     """The month of a record, from its month or date; ``ALL_MONTHS`` if it has not just one."""
-    if month := row.get("month"):
-        return _number_of_month(month)
-    begin, _, end = (date.split("-") for date in row.get("eventDate", "").partition("/"))
+    first_day, _, last_day = row.get("eventDate", "").partition("/")
+    begin, end = first_day.split("-"), last_day.split("-")
     # The end of an interval may be a day alone, as in 2026-06-03/05, or a month, as in 2026-06/08.
     one_month = end == [""] or (len(begin) > 2 and len(end) == 1) or begin[:2] == end[:2]
-    return _number_of_month("".join(begin[1:2])) if one_month else ALL_MONTHS
-
-
-def _number_of_month(text: str) -> int:
-    text = text.removesuffix(".0")  # of pandas, beside a record without a month
-    return int(text) if text.isdecimal() and 1 <= int(text) <= MONTHS else ALL_MONTHS
+    with suppress(ValueError):
+        return month_of(row.get("month") or (first_day if one_month and len(begin) > 1 else ""))
+    return ALL_MONTHS
 
 
 app = typer.Typer()

@@ -22,7 +22,7 @@ from PIL import Image, ImageOps
 from pydantic import PrivateAttr
 
 from florilege.calibration.rules import RULES
-from florilege.errors import DataError, FlorilegeError, UsageError
+from florilege.errors import DataError, FlorilegeError, UsageError, reason_of
 from florilege.files import open_written
 from florilege.models.images import COLOUR_MODES, MAX_BYTES, ImageError, plain_jpeg, to_srgb
 from florilege.server.schemas import Answer, Measured, Result, SetInfo
@@ -105,8 +105,7 @@ def read_photo(photo: Any) -> bytes | Image.Image:
             content: bytes = _limited(file, str(photo))
             return content
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{photo}: {reason}; name a photo that can be read") from error
+        raise DataError(f"{photo}: {reason_of(error)}; name a photo that can be read") from error
 
 
 def _path(photo: str | os.PathLike[str]) -> Path:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.cores import Workers, in_order
-from florilege.errors import DataError, UsageError, first
+from florilege.errors import DataError, UsageError, first, reason_of
 from florilege.files import open_written
 from florilege.hooks import cluster
 from florilege.models.bundle import Packed, unpacked_bundle
@@ -36,7 +36,7 @@ from florilege.server.predict.batch_settings import FOLDER, BatchSettings
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer
 from florilege.server.settings import MAX_IMAGES
-from florilege.tables import SUFFIXES, demand_columns, read_table
+from florilege.tables import READ_SUFFIXES, demand_columns, read_table
 from florilege.terminal import progress
 
 Group = tuple[Path, str] | None  # a folder or manifest, and the name of the plant there
@@ -75,19 +75,19 @@ def find_photos(
 ) -> tuple[list[Observation], list[Path]]:
     """Expand files, folders (with all below), manifests and ``-`` (one path a line of ``stdin``).
 
-    What ends in ``.csv`` or ``.parquet`` is a manifest: each row names a photo in the column
-    ``path``, relative to the manifest's folder. Any other file that is named itself counts as a
-    photo, whatever its extension: the bytes decide the type. ``group_by`` makes one observation of
-    the photos in the same folder (the value ``folder``), or of the rows of a manifest with the same
-    value in this column; a row with an empty cell is an observation of its own. Returns the
-    observations in the order of their first photos, those of a folder sorted by path, whether the
-    photos exist or not; and the files in folders without an image extension.
+    What ends in ``.csv``, ``.tsv`` or ``.parquet`` is a manifest: each row names a photo in the
+    column ``path``, relative to the manifest's folder. Any other file that is named itself counts
+    as a photo, whatever its extension: the bytes decide the type. ``group_by`` makes one
+    observation of the photos in the same folder (the value ``folder``), or of the rows of a
+    manifest with the same value in this column; a row with an empty cell is an observation of its
+    own. Returns the observations in the order of their first photos, those of a folder sorted by
+    path, whether the photos exist or not; and the files in folders without an image extension.
     """
     column = None if group_by == FOLDER else group_by
     photos: list[tuple[Path, Group]] = []
     skipped: list[Path] = []
     for path in _paths(words, stdin):
-        if path.suffix.lower() in SUFFIXES:
+        if path.suffix.lower() in READ_SUFFIXES:
             photos.extend(_rows(path, column))
         elif column is not None:
             raise UsageError(
@@ -328,8 +328,7 @@ def _read(path: Path) -> bytes:
         with open_written(path) as file:
             content = file.read(MAX_BYTES + 1)  # bounded, since /dev/zero has no end
     except (OSError, ValueError) as error:  # ValueError: a null byte in a list of names
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise Problem(Code.FILE_UNREADABLE, reason or str(error)) from error
+        raise Problem(Code.FILE_UNREADABLE, reason_of(error)) from error
     if len(content) > MAX_BYTES:
         detail = f"the file has more than {MAX_BYTES} bytes"
         raise Problem(Code.BODY_TOO_LARGE, detail, limit=MAX_BYTES)

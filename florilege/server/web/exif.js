@@ -3,13 +3,13 @@
 // What precedes the TIFF header in JPEG, WebP, PNG and HEIC, in this order. To search for it takes
 // no parser of four formats.
 const START = /(?:Exif\0\0|EXIF[^]{4}|eXIf|\0{4})(?=II\*\0|MM\0\*)/;
-const [EXIF, GPS, TAKEN] = [0x8769, 0x8825, 0x9003];
+const [ORIENTATION, EXIF, GPS, TAKEN] = [0x0112, 0x8769, 0x8825, 0x9003];
 const [NORTH_SOUTH, LATITUDE, EAST_WEST, LONGITUDE] = [1, 2, 3, 4];
 const LITTLE_ENDIAN = 0x4949;
 
-/** The day, as 2026-06-30, the month, 1 to 12, and the position of a photo, each null if it does not tell it. */
+/** Day, as 2026-06-30, month, 1 to 12, position and orientation of a photo, each null if it does not tell it. */
 export async function cameraData(photo) {
-  const unknown = { date: null, month: null, position: null };
+  const unknown = { date: null, month: null, position: null, orientation: null };
   try {
     const bytes = await photo.arrayBuffer();
     const start = START.exec(new TextDecoder("latin1").decode(bytes));
@@ -39,6 +39,7 @@ function read(view) {
     return minutes > 60 || seconds > 60 ? NaN : sign * (whole + minutes / 60 + seconds / 3600);
   };
   return {
+    orientation: attempt(() => short(main.get(ORIENTATION).at), null),
     ...timeOf(attempt(() => text(exif.get(TAKEN)), "")),
     position: attempt(() =>
       positionOf(degrees(LATITUDE, NORTH_SOUTH, "NS"), degrees(LONGITUDE, EAST_WEST, "EW")), null),

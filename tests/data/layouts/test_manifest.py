@@ -118,6 +118,8 @@ def test_files_of_splits_that_are_not_used_may_be_missing(tmp_path: Path) -> Non
     text = "path,class_id,split\ngone.png,a,train\n0.png,a,val\n1.png,b,val\n"
     path = _write(tmp_path, text)
     assert open_dataset(path, splits=["cal"]).split("val").labels.tolist() == [0, 1]
+    (tmp_path / "a.tsv").write_text(text)
+    assert open_dataset(str(tmp_path / "a.tsv"), splits=["val"]).split("val").names
     with pytest.raises(DataError, match="1 of 1 photo of train"):
         open_dataset(path, splits=["train"])
 

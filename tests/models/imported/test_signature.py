@@ -221,6 +221,13 @@ def test_the_rows_of_the_class_table_are_counted(tmp_path: Path) -> None:
         _choose(tmp_path, foreign(more_outputs=["mean"]), classes=5, output="mean")
 
 
+def test_an_output_that_was_squeezed_is_not_blamed_on_the_class_table(tmp_path: Path) -> None:
+    model = foreign(more_outputs=["mixed"])
+    model.graph.node.append(helper.make_node("ReduceMean", ["y"], ["mixed"], axes=[0], keepdims=0))
+    with pytest.raises(UsageError, match="`mixed` has no axis for pictures .* without `squeeze`"):
+        _choose(tmp_path, model, output="mixed")
+
+
 @pytest.mark.parametrize("output", [{}, {"output": "table"}])
 def test_a_sequence_of_maps_is_named_with_the_remedy(tmp_path: Path, output: Any) -> None:
     """As scikit-learn's converters write it, with the label beside it."""

@@ -107,6 +107,8 @@ def test_a_larger_cell_joins_regions(tmp_path: Path) -> None:
         (b"\xff\xfe\x00", "the records are not in utf-16"),
         (zipped("meta.xml", "<archive>"), "cannot be read as a Darwin Core archive"),
         (zipped("photo.jpg", ""), "cannot be read as a Darwin Core archive"),
+        (zipped("occurrence.parquet/000000", ""), "download Simple or Darwin Core Archive"),
+        (b"PAR1\x15\x04\x15\xaf", "is a Parquet file; of the formats of GBIF"),
     ],
 )
 def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
@@ -190,7 +192,7 @@ def test_absences_are_no_records(tmp_path: Path, status: str, count: str, left_o
         ("2024-06-03/2024-06-09", "6"), ("2024-06-03/09", "6"), ("2024-06/2024-06", "6"),
         ("2024-06-30/2024-07-02", ""), ("2024-06-01/2025-06-01", ""), ("2023/2024", ""),
         ("2024-06/08", ""), ("2024-155", ""), ("2024-W23-1", ""), ("June 2024", ""), ("", ""),
-        ("2024-00-01", ""),
+        ("2024-00-01", ""), ("2024-009", ""), ("06-12-2024", ""), ("2024-6-3", "6"),
     ],
 )  # fmt: skip
 def test_a_month_is_that_of_the_date(tmp_path: Path, date: str, month: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageOps
 
 from florilege.plugins.exchange.exchange import read_capture
 from florilege.server.problems import OTHER_INTERFACES, Code
@@ -1000,6 +1000,20 @@ SHRINK = """async (text) => {
 def shrunk(page: "Page", photo: bytes) -> bytes:
     """What the page sends of a photo."""
     return base64.b64decode(page.evaluate(SHRINK, base64.b64encode(photo).decode()))
+
+
+@browser
+def test_a_webp_is_sent_as_upright_as_the_server_reads_it(page: "Page") -> None:
+    rows, columns = np.mgrid[:40, :64]
+    pixels = np.stack([4 * columns, 6 * rows, 255 - 4 * columns], -1).astype(np.uint8)
+    for orientation in range(1, 9):
+        exif, buffer = Image.Exif(), io.BytesIO()
+        exif[ExifTags.Base.Orientation] = orientation
+        Image.fromarray(pixels).save(buffer, "WEBP", exif=exif, lossless=True)
+        copy = Image.open(io.BytesIO(shrunk(page, buffer.getvalue())))
+        upright = ImageOps.exif_transpose(Image.open(buffer)).convert("RGB")
+        assert copy.size == upright.size
+        assert np.abs(np.asarray(copy, float) - np.asarray(upright)).mean() < 4
 
 
 @browser

@@ -38,7 +38,7 @@ def test_photos_of_a_folder_are_one_plant_wherever_they_are_named(folder: Path) 
     ]
 
 
-@pytest.mark.parametrize("ending", [".csv", ".CSV", ".parquet"])
+@pytest.mark.parametrize("ending", [".csv", ".CSV", ".tsv", ".parquet"])
 def test_a_manifest_names_photos_relative_to_itself(tmp_path: Path, ending: str) -> None:
     manifest = tmp_path / f"m{ending}"
     if ending == ".parquet":

@@ -91,6 +91,7 @@ def test_several_photos_are_of_one_plant(predictor: Any, client: TestClient) -> 
         ({"photo": b""}, {}, UsageError, "got dict"),
         (Image.open(BytesIO(garden.photo(1)[:200])), {}, DataError, "cannot be decoded"),
         ("missing.jpg", {}, DataError, "missing.jpg"),
+        ("photos\\1.jpg", {}, DataError, "write its path with /"),
         (5, {}, UsageError, "int"),
         ([garden.photo(1), None], {}, UsageError, "NoneType"),
         (b"no picture", {}, DataError, "image"),
