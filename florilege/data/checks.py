@@ -5,6 +5,7 @@ plant in several splits are an error, but only a warning if the splits are publi
 """
 
 import hashlib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -295,6 +296,9 @@ def _name_warnings(listing: Listing, class_ids: Iterable[str]) -> Iterator[Findi
     unnamed = "classes without a name; docs/data.md says which table of the data set names them"
     nameless = class_ids if listing.published and not listing.class_infos else ()
     yield from _listed("unnamed", unnamed, sort_ids(nameless))
+    alike = _shared((re.sub(r"[\s_-]+", " ", name.casefold()), name) for name in class_ids)
+    spelt = "classes that differ in case, blanks or dashes alone: rename them if they are one"
+    yield from _listed("alike", spelt, [" = ".join(names) for names in alike.values()])
 
 
 def _listed(kind: str, message: str, items: Sequence[str]) -> Iterator[Finding]:

@@ -249,7 +249,8 @@ def _print_classes(report: Report) -> None:
 def _print_finding(console: Console, word: str, finding: Finding, *, most: int) -> None:
     number = f" ({len(finding.items):,})" if finding.items else ""
     kind = finding.kind.replace("_", " ")  # such as `missing in val`
-    console.print(f"{word}, {kind}{number}: {escape(finding.message)}", soft_wrap=True)
+    line = f"{word}, {kind}{number}: {escape(finding.message)}"
+    console.print(line, soft_wrap=not console.is_terminal)
     for item in finding.items[:most]:
         console.print(f"  {escape(in_one_line(item))}", soft_wrap=True, highlight=False)
     if len(finding.items) > most:

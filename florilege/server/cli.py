@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 import typer
 from pydantic import ValidationError
-from rich.table import Table
+from rich.table import Column, Table
 
 from florilege.cores import cores
 from florilege.errors import DataError, UsageError, installed
@@ -275,7 +275,7 @@ def _codecs() -> dict[str, str | None]:
 
 def _print_report(report: dict[str, Any], console: Console) -> None:
     """Print the report as a table."""
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table = Table("", Column(overflow="fold"), box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, text in _report_rows(report):
         table.add_row(name, text)
     console.print(table)

@@ -57,8 +57,8 @@ def _summary(history: Sequence[Row]) -> Iterator[html.Markup]:
         f"{best['val_best_score_kind']} scores. Trained for {minutes} min {seconds} s."
     )
     yield html.words(
-        "The thresholds were set on the same validation pictures. For a fair figure run florilege "
-        "evaluate on the test split; with --report it writes a page like this one."
+        "The thresholds were set on the same validation pictures. For a fair figure, and a page "
+        "like this one, run florilege evaluate on the test split."
     )
 
 

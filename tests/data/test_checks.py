@@ -111,6 +111,12 @@ def test_observations_across_splits_are_an_error(tmp_path: Path) -> None:
             id="one picture to learn from is a warning however many are elsewhere",
         ),
         pytest.param(
+            {name: {"Rosa_alba": 2, "a": 2, "rosa-alba": 2} for name in GOOD},
+            {},
+            {"alike": ["Rosa_alba = rosa-alba"]},
+            id="classes that may be one class are a warning",
+        ),
+        pytest.param(
             {"val": {"a": 1, "b": 2}}, {}, {"no_split": []}, id="one picture to measure on is none"
         ),
     ],

@@ -77,6 +77,16 @@ def test_a_long_class_name_goes_on_below_and_nothing_is_cut(
     assert max(map(len, lines[1:10])) < 80
 
 
+def test_a_warning_on_a_terminal_is_broken_between_words(tmp_path: Path) -> None:
+    names = {"rosa alba": 2, "Rosa alba": 2}
+    root = write_folder(tmp_path, dict.fromkeys(("train", "val", "test"), names))
+    terminal = {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "60"}
+    lines = RUNNER.invoke(app, ["check", str(root)], env=terminal).stdout.splitlines()
+    start = next(row for row, line in enumerate(lines) if "alike" in line)
+    assert lines[start + 1].split()[-1] == "one"
+    assert "Rosa alba" in lines[start + 2]
+
+
 def test_data_that_can_be_trained_on_end_with_how(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -261,6 +261,7 @@ def test_a_wait_is_waited(makes: Makes, monkeypatch: pytest.MonkeyPatch) -> None
     ("arguments", "said"),
     [
         ({"base_url": "flora.example.org"}, "must begin with http"),
+        ({"base_url": None}, "must begin with http"),
         ({"base_url": "http://a", "timeout": 0}, "timeout must be more than 0"),
     ],
 )

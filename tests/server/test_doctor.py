@@ -1,5 +1,6 @@
 """`florilege doctor`: what is installed, without importing it."""
 
+import io
 import json
 import re
 import subprocess
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from florilege.server.cli import _examine, app
+from florilege.server.cli import _examine, _print_report, app
+from florilege.terminal import Console
 from tests.server.server_process import ROOT
 
 
@@ -30,6 +32,10 @@ def test_doctor_prints_one_json_object_and_the_same_for_people() -> None:
     assert "ready to serve" in text
     assert re.search(r"^runs on +((CUDA, )?CPU) *$", text, re.MULTILINE)
     assert report["python"] in text
+    report["executable"] = f"/home/{'a' * 90}/bin/python"
+    console = Console(width=50, record=True, file=io.StringIO())
+    _print_report(report, console)
+    assert report["executable"] in re.sub(r"\s+", "", console.export_text())
 
 
 @pytest.mark.parametrize(("torch", "command"), [("2.14", "demo"), (None, "serve BUNDLE")])

@@ -44,7 +44,7 @@ class _Talking:
     """What both clients have in common: addresses, keys, limits."""
 
     def __init__(self, base_url: str, key: str | None, timeout: float, retries: Retries) -> None:
-        if not base_url.startswith(("http://", "https://")):
+        if not str(base_url).startswith(("http://", "https://")):
             raise ValueError(f"base_url must begin with http:// or https://, got {base_url!r}")
         if not timeout > 0:
             raise ValueError(f"timeout must be more than 0 seconds, got {timeout}")

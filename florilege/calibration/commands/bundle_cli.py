@@ -151,7 +151,8 @@ def _names_lines(content: Mapping[str, Any]) -> Iterator[str]:
 def _card_lines(content: Mapping[str, Any]) -> Iterator[str]:
     classes = content["classes"]
     images = classes["training_images"]
-    yield _line("model", f"{content['name']} {content['version']}, created {content['created']}")
+    created = f"version {content['version']}, created {content['created']}"
+    yield _line("model", f"{content['name']}, {created}")
     yield _line("bundle_sha256", content["bundle_sha256"])
     yield _line("input", f"{content['image_size']} x {content['image_size']} pixels, RGB")
     yield _line("heads", ", ".join(content["heads"]))
@@ -210,7 +211,7 @@ def _plain_lines(name: str, content: Any) -> Iterator[str]:
 def _difference_lines(content: Mapping[str, Any]) -> Iterator[str]:
     for side in ("a", "b"):
         entry = content[side]
-        identity = f"{entry['name']} {entry['version']} {entry['bundle_sha256'][:12]}"
+        identity = f"{entry['name']}, version {entry['version']}, {entry['bundle_sha256'][:12]}"
         yield _line(side.upper(), identity)
     if content["same"]:
         yield "the same bundle"

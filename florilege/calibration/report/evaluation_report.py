@@ -57,7 +57,8 @@ def evaluation_report(
     diagnostics = diagnose(record, outputs)
     content = _ReportContent(measured, record, outputs.labels, evaluation, diagnostics, baseline)
     parts = {name: list(parts_of(content)) for name, parts_of in SECTIONS.items()}
-    title = f"{evaluation.bundle} on {evaluation.rows:,} photos of {evaluation.split}"
+    name, _, version = evaluation.bundle.rpartition(" ")
+    title = f"{name}, version {version}, on {evaluation.rows:,} photos of {evaluation.split}"
     return page(title, (section(name, *part) for name, part in parts.items() if part))
 
 

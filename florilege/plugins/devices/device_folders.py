@@ -169,7 +169,7 @@ LARGEST_MODEL: Final = 1_000_000_000
 """Bytes of a network; a browser has 4 GB for it, its copies and activations, a phone less."""
 MOST_KEPT: Final = 10_000_000
 """Bytes to fetch at the first visit besides the network; thumbnails beyond it are left out."""
-_MOST_PHOTO_BYTES: Final = 500_000_000
+_MOST_PHOTO_BYTES: Final = 500 * 2**20
 """For the photos of one plant; they stay on the device."""
 _DOWNLOAD_DEADLINE_S: Final = 600.0
 """For the first photo, which waits until the network is downloaded."""

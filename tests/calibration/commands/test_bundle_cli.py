@@ -117,7 +117,7 @@ def test_inspect_gives_the_card_and_the_thresholds_that_serve(calibrated: str) -
 
 def test_inspect_reads_well_also_where_traffic_gave_no_hit_rates(calibrated: str) -> None:
     lines = words("inspect", calibrated)
-    assert lines[0].startswith("model tiny 1, created 20")
+    assert lines[0].startswith("model tiny, version 1, created 20")
     assert "classes 2 in 2 genera" in lines
     assert "trained on 10 images" in lines
     assert "calibrated on 80 photos of val; head linear, softmax scores" in lines

@@ -85,7 +85,7 @@ def test_every_section_is_there_but_that_of_an_older_bundle(page_and_json: PageA
     expected = [html.escape(name) for name in SECTIONS if name != "Beside the older bundle"]
     assert re.findall(r"<h2>(.*?)</h2>", page) == expected
     assert page.count("<svg") == 6
-    assert "<title>squares 1 on 72 photos of test</title>" in page
+    assert "<title>squares, version 1, on 72 photos of test</title>" in page
     assert f"<p>{CLASSES} classes, head " in page
 
 

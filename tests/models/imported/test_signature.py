@@ -224,7 +224,7 @@ def test_the_rows_of_the_class_table_are_counted(tmp_path: Path) -> None:
 def test_an_output_that_was_squeezed_is_not_blamed_on_the_class_table(tmp_path: Path) -> None:
     model = foreign(more_outputs=["mixed"])
     model.graph.node.append(helper.make_node("ReduceMean", ["y"], ["mixed"], axes=[0], keepdims=0))
-    with pytest.raises(UsageError, match="`mixed` has no axis for pictures .* without `squeeze`"):
+    with pytest.raises(UsageError, match=r"`mixed` has no axis for pictures .* without `squeeze`"):
         _choose(tmp_path, model, output="mixed")
 
 

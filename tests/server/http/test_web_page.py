@@ -951,7 +951,7 @@ def test_the_model_page_tells_how_often_its_sets_were_right(
     assert page.locator("#card h2").all_inner_texts() == [
         "How often sets hold the right species",
         "Several photos of one plant",
-        "Upload limits",
+        "Limits of photos",
         "About this model",
     ]
     assert "Up to 5 photos" in page.inner_text("#card")
