@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.cautions import cautions
 from florilege.calibration.calibrate.evaluate import Evaluation, evaluate_bundle
+from florilege.calibration.drift import Monitor, expected_of
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import Row
 from florilege.calibration.view import PLAIN, Setting, View
@@ -76,6 +78,11 @@ def test_four_copies_of_each_photo_say_no_more_than_one(measured: Measured) -> N
             assert ends(before.row) == pytest.approx(ends(after.row), rel=0.05)
     for few, many in zip(one.shots, four.shots, strict=True):
         assert few.hit_ci95 == pytest.approx(many.hit_ci95, rel=0.05)
+    # Faint photos are counted on one photo of each plant, whatever all photos tell of the size.
+    expected = [replace(expected_of(four), size_rows=rows) for rows in (20, PLANTS)]
+    limits = [vars(Monitor(each).tests["faint_photos"])["high"] for each in expected]
+    assert expected[0].rows == PLANTS
+    assert limits[0] == limits[1]
     assert four.selection.hit_rate == hits_of(four.point(PLAIN, four.setting("average_k"))).value
 
 
