@@ -156,6 +156,7 @@ def _default(field: FieldInfo) -> Any:
     return list(default) or None if isinstance(default, tuple | list) else default
 
 
+@functools.cache
 def fields_of(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
     """The JSON schema of each setting by its full name, such as ``optimiser.momentum``."""
     schema, fields = model.model_json_schema(), dict[str, dict[str, Any]]()

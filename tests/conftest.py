@@ -47,6 +47,7 @@ def pytest_collection_finish() -> None:
         atexit.register(gc.unfreeze)
     if "torch" in sys.modules:
         _parse_operators_once()
+        _export_each_network_once()
 
 
 def _parse_operators_once() -> None:
@@ -58,9 +59,40 @@ def _parse_operators_once() -> None:
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
     table = functools.cache(ONNXRegistry.from_torchlib)
-    ONNXRegistry.from_torchlib = staticmethod(table)  # type: ignore[method-assign]
+    ONNXRegistry.from_torchlib = staticmethod(table)
     made = functools.cache(composites._materialize_cpp_cia_ops)
     composites._materialize_cpp_cia_ops = made
+
+
+def _export_each_network_once() -> None:
+    """Many tests export the same small network with the same first weights."""
+    import onnx
+
+    from florilege.models import export
+
+    exported, graphs = export._export, dict[str, onnx.ModelProto]()
+
+    def once(pictures: Any, head: str, image_size: int) -> onnx.ModelProto:
+        parts = [
+            (name, type(part), part.extra_repr(), [v for v in vars(part).items() if _plain(v[1])])
+            for name, part in pictures.named_modules()
+        ]
+        state = [(name, value.numpy().tobytes()) for name, value in pictures.state_dict().items()]
+        if sum(len(values) for _, values in state) > 2_000_000:
+            return exported(pictures, head, image_size)
+        key = repr((parts, hash(tuple(state)), head, image_size))
+        if key not in graphs:
+            graphs[key] = exported(pictures, head, image_size)
+        model = onnx.ModelProto()
+        model.CopyFrom(graphs[key])  # what changes it changes a copy
+        return model
+
+    export._export = once
+
+
+def _plain(value: object) -> bool:
+    """Whether it is a setting, which a graph may hold as a constant."""
+    return isinstance(value, bool | int | float | str | tuple)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from tests.commands import call
 from tests.pipeline_run import answers, write_photos
 from tests.pretrained import efficientnet_lite0
 
-KINDS = ("timm:resnet26", "timm:test_vit")  # of `make test`: bottlenecks, and patches
+KINDS = ("timm:test_resnet", "timm:test_vit")  # of `make test`: bottlenecks, and patches
 TIMM = (
     "tf_efficientnet_lite0",
     "mobilenetv3_small_050",

@@ -32,8 +32,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 
 from benchmarks.sets.head_methods import (
     FIRST_SEED,
@@ -241,6 +239,10 @@ def loss_solver(bench: Bench, labels: Labels, loss: str, seed: int) -> Callable[
 
 def others_solver(labels: Labels, method: str) -> Callable[[float], Solution]:
     """Classifiers of scikit-learn on the same standardised features."""
+    # Here, as it takes two seconds of each process of tests.
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression
+
     (train, targets), *others = standardised(labels)
 
     def solution(parameter: float) -> Solution:
@@ -255,6 +257,8 @@ def others_solver(labels: Labels, method: str) -> Callable[[float], Solution]:
 
 def cross_validated(labels: Labels) -> tuple[float, Solution]:
     """The decay chosen by cross-validation, and its head; the grid grows if its end is chosen."""
+    from sklearn.linear_model import LogisticRegressionCV
+
     (train, targets), *others = standardised(labels)
     values, larger, smaller = (list(part) for part in OF_DECAYS)
     while True:

@@ -391,7 +391,8 @@ def _log_capital(
     means = (0.5 + np.cumsum(values, axis=1)) / (rows + 1)
     variances = (0.25 + np.cumsum((values - means) ** 2, axis=1)) / (rows + 1)
     # A bet depends on earlier rows only.
-    before = np.insert(variances, 0, 0.25, axis=1)[:, : values.shape[1]]
+    before = np.full_like(variances, 0.25)
+    before[:, 1:] = variances[:, :-1]
     # `total`, not the rows given: the first rows are then bet on as they are in the whole. A value
     # of 1 takes at most three quarters of the capital, so that no single row can ruin it.
     bets = np.minimum(np.sqrt(2 * math.log(1 / delta) / (total * before)), 0.75 / (1 - bound))

@@ -8,8 +8,6 @@ from typing import Any
 
 import hypothesis
 import pytest
-import schemathesis
-from schemathesis.specs.openapi.checks import positive_data_acceptance
 from starlette.testclient import TestClient
 
 from florilege.server.problems import OTHER_INTERFACES, Code
@@ -18,8 +16,6 @@ from tests.server.server_thread import Running
 from tests.server.write_golden import EXAMPLES, examples
 
 EXAMPLES_A_ROUTE = int(os.environ.get("FLORILEGE_FUZZ", "20"))  # `make fuzz` takes more
-
-schemathesis.openapi.media_type("image/*", hypothesis.strategies.binary(max_size=2000))
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +37,10 @@ def running(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def test_requests_made_from_the_description_get_described_answers(
     running: Running, method: str, path: str
 ) -> None:
+    import schemathesis  # takes a second, in each process of tests
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+    schemathesis.openapi.media_type("image/*", hypothesis.strategies.binary(max_size=2000))
     described = schemathesis.openapi.from_url(f"{running.url}/openapi.json")
 
     @hypothesis.given(case=described[path][method].as_strategy())

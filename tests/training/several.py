@@ -26,6 +26,7 @@ from florilege.training.config import TrainConfig
 from florilege.training.loop import Run, Say
 from florilege.training.network import build_network
 from florilege.training.train import train_run
+from tests.training.losses import ranks
 from tests.training.small import (
     leave_out_drawings,
     plain_network,
@@ -163,6 +164,7 @@ def main(folder: Path) -> None:
     leave_out_drawings(pytest.MonkeyPatch())
     # photos are identified while they train: nobody reads one again, in any of the processes
     setattr(run_photos, "_hash_photos", lambda *_, **__: pytest.fail("read again"))  # noqa: B010  # for mypy
+    start(folder, "ranks", ranks.RANKS, partial(ranks.work, folder))
     photos = write_photos(folder / "photos")
     for number in range(4, 12):  # classes of different size
         (photos / f"train/green/{number}.png").unlink()

@@ -360,7 +360,7 @@ def test_a_record_says_what_to_expect(min_size: int) -> None:
 @pytest.mark.parametrize("min_size", [0, 1])
 def test_a_much_photographed_plant_raises_no_alarm_on_photos_of_others(min_size: int) -> None:
     random, false = np.random.default_rng(13), 0
-    for run in range(20):
+    for run in range(10):
         alone, plant = Photos(random, 300), Photos(random, 300, a_plant=300)
         values = np.concatenate([alone.scores, plant.scores])
         ids = [*map(str, range(300)), *["plant"] * 300]
@@ -376,7 +376,7 @@ def test_a_much_photographed_plant_raises_no_alarm_on_photos_of_others(min_size:
         energy = logsumexp(np.log(live.scores).astype(np.float32))
         raised = Monitor(expected, seed=run).update(sizes, live.best, energy)
         false += any(alarm.watched in ("set_size", "faint_photos") for alarm in raised)
-    assert false <= 2
+    assert false <= 1
 
 
 def test_no_set_of_softmax_scores_is_larger_than_one_over_lambda() -> None:

@@ -25,6 +25,7 @@ from florilege.training.machines import ALONE, Ranks, SharedFlags, together
 from florilege.training.network import build_network
 from florilege.training.run_export import _best_row
 from florilege.training.train import train_run
+from tests.training.losses.ranks import RANKS, cases, gradients
 from tests.training.several import LOADING, LOSSES, even, random, single
 from tests.training.small import (
     check_same_runs,
@@ -78,6 +79,22 @@ def _metrics(run: Path) -> list[list[float | str]]:
         [v if k in words else float(v) for k, v in row.items() if k != "seconds"]
         for row in rows_of(run)
     ]
+
+
+@pytest.mark.parametrize("name", cases())
+def test_the_mean_over_ranks_is_the_loss_of_the_whole_batch(several: Path, name: str) -> None:
+    """The two-head loss of 4 x 64 rows in four processes is that of 256 rows in one."""
+    assert _codes(several, "ranks") == [0] * RANKS
+    parts = [torch.load(several / f"{rank}.pt", weights_only=True) for rank in range(RANKS)]
+    whole = gradients(cases()[name], slice(0, 256))
+    for key in ("value", "mean"):
+        over_ranks = torch.stack([part[name][key] for part in parts]).mean()
+        torch.testing.assert_close(over_ranks, whole[key], rtol=1e-12, atol=1e-12)
+    for head in ("z", "sccp"):
+        # a data-parallel wrapper averages the gradients of the ranks
+        together = torch.cat([part[name][head] for part in parts]) / RANKS
+        torch.testing.assert_close(together, whole[head], rtol=1e-10, atol=1e-14)
+    assert {part[name]["size"].item() for part in parts} == {whole["size"].item()}
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -393,7 +393,7 @@ def test_nothing_in_a_step_asks_the_device_for_a_value(
     monkeypatch.setattr(Run, "read_sums", lambda _: pytest.exit("the end of the epoch"))
     monkeypatch.setattr(Compute, "steps_between_reads", 10**6)
     more = {"accumulate": 2, "average": {"decay": 0.9}, "optimiser": {"clip_norm": 1.0}}
-    config = small_config(photos, batch_size=4, loss={"name": name}, epochs=1, **more)
+    config = small_config(photos, batch_size=12, loss={"name": name}, epochs=1, **more)
     with pytest.raises(pytest.exit.Exception, match="epoch"):
         train_quietly(config, tmp_path / "run")
 

@@ -1,11 +1,8 @@
 """The ranks of the gloo test: each computes the loss and gradients of its part of a batch.
 
-``python -m tests.training.losses.ranks FOLDER`` forks them from one process, so that torch is
-imported once.
+``tests.training.several`` forks them.
 """
 
-import sys
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,7 +10,6 @@ from torch import Tensor
 from torch import distributed as dist
 
 from florilege.training.losses import TwoHeadAverageK, two_head_average_k
-from tests.training.several import start
 
 RANKS = 4
 Case = tuple[Tensor, Tensor, Tensor, dict[str, float | str]]
@@ -62,13 +58,3 @@ def work(folder: Path, rank: int, _say: object) -> None:
     results = {name: gradients(case, part) for name, case in cases().items()}
     torch.save(results, folder / f"{rank}.pt")
     dist.destroy_process_group()
-
-
-def main(folder: Path) -> None:
-    """Run all ranks."""
-    torch.set_num_threads(1)
-    start(folder, "ranks", RANKS, partial(work, folder))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
