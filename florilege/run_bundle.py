@@ -142,7 +142,11 @@ def run_step(words: Words, *, results: bool = True) -> None:
         raise KeyboardInterrupt
     if process.returncode:
         kind = _KINDS.get(process.returncode, FlorilegeError)
-        raise kind(message or f"`florilege {words[0]}` failed; what is wrong is said above")
+        reason = "failed; what is wrong is said above"
+        if process.returncode < 0:  # minus the number of a signal; it had no time to say anything
+            number = -process.returncode
+            reason = f"was ended by signal {number}, perhaps because memory ran out"
+        raise kind(message or f"`florilege {words[0]}` {reason}")
 
 
 def _await_end(process: subprocess.Popen[str]) -> None:

@@ -64,7 +64,7 @@ def _fit_command(
     again continues, or says what is there.
     """
     # Training reports it too, but only after every photo has been read.
-    if weights not in (None, "none", "pretrained") and not Path(weights).is_file():
+    if weights not in (None, "none", "pretrained") and not Path(weights).exists():
         near = did_you_mean(nearest_paths(Path(weights)))
         raise UsageError(f"--weights {weights}: no such file{near}")
     folder = out or _folder_of(photos)

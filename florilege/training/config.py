@@ -17,7 +17,6 @@ from florilege.training.config_groups import CLIP_NORM as CLIP_NORM
 from florilege.training.config_groups import OWN_DEFAULTS as OWN_DEFAULTS
 from florilege.training.config_groups import (
     WHOLE,
-    AtLeastOne,
     AverageConfig,
     CheckpointConfig,
     Count,
@@ -114,7 +113,7 @@ class TrainConfig(SettingsGroup):
     the initial weights."""
     batch_size: Whole = Field(default=64, ge=2)
     """Pictures per batch, over all processes that train together."""
-    accumulate: AtLeastOne = 1
+    accumulate: Whole = Field(default=1, ge=1, lt=2**63)
     """Batches per optimiser step; their gradients add up to that of one large batch."""
     seed: Whole = Field(default=0, ge=0, lt=2**63)
     """Seed of weights, order and augmentation."""

@@ -9,9 +9,10 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
+from glob import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -278,9 +279,17 @@ class RunFolder:
                 "of training pictures. Restore it, or train into another --out"
             )
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Create the folder and lock it while a block runs; errors as in `new_folder_lock`."""
-        return new_folder_lock(self.path, f"cannot create {self.path}")
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Create the folder and lock it while a block runs; errors as in `new_folder_lock`.
+
+        What a run that was killed had half written, such as a ``last.pt``, is removed.
+        """
+        with new_folder_lock(self.path, f"cannot create {self.path}"):
+            for file in vars(self).values():
+                for leftover in self.path.glob(f".{escape(file.name)}.????????"):
+                    leftover.unlink(missing_ok=True)
+            yield
 
     def write_settings(
         self, config: TrainConfig, classes: ClassTable, thumbnails: bytes | None = None

@@ -210,9 +210,14 @@ def test_a_failed_step_is_the_error_of_the_command(
     assert capsys.readouterr().err.splitlines() == ["$ florilege export run", "reading"]
 
 
-def test_a_failure_without_a_message_names_the_step(started: Started) -> None:
-    started(Process(1))
-    with pytest.raises(FlorilegeError, match="`florilege export` failed"):
+@pytest.mark.parametrize(
+    ("code", "reason"), [(1, "failed; what"), (-9, "was ended by signal 9, perhaps .* memory")]
+)
+def test_a_failure_without_a_message_names_the_step(
+    code: int, reason: str, started: Started
+) -> None:
+    started(Process(code, "reading\n"))
+    with pytest.raises(FlorilegeError, match=f"`florilege export` {reason}"):
         run_bundle.run_step(("export", "run"))
 
 

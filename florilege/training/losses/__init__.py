@@ -167,7 +167,7 @@ def _made(kind: type[nn.Module], parameters: dict[str, Any]) -> nn.Module:
         return kind(**parameters)
     except (ValueError, TypeError, FlorilegeError, MemoryError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
@@ -186,7 +186,7 @@ def _value_of(module: nn.Module, logits_and_labels: Sequence[Tensor], options: A
             )
             return with_gradients(value.detach(), *zip(logits, gradients, strict=True))
         return _scalar(module, module(*logits_and_labels, **options))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         full = isinstance(error, MemoryError) or "memory" in str(error)  # torch has many types
         if full or isinstance(error, FlorilegeError):
             raise

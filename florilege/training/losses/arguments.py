@@ -177,8 +177,9 @@ def class_weights(weight: Tensor | Sequence[float] | np.ndarray | None) -> Tenso
     if weights is None or weights.dim() != 1 or weights.is_complex():
         raise ValueError(f"weight must be real numbers of shape (classes,), got {weight!r}")
     weights = weights if weights.is_floating_point() else weights.double()
-    if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
-        raise ValueError(f"weight must be finite and at least 0, got {weights.tolist()}")
+    finite = bool(torch.isfinite(weights).all())
+    if not finite or bool((weights < 0).any()) or not bool(weights.any()):
+        raise ValueError(f"weight must be finite, at least 0 and not all 0, got {weights.tolist()}")
     return weights
 
 

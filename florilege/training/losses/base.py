@@ -109,8 +109,8 @@ class Loss(nn.Module):
             listed = ", ".join(map(repr, allowed))
             why = ": it is one value for the whole batch" if self.coupled else ""
             raise ValueError(f"reduction must be one of {listed}, got {reduction!r}{why}")
-        if not is_integer(ignore_index):
-            raise ValueError(f"ignore_index must be an integer, got {ignore_index}")
+        if not is_integer(ignore_index) or not -(2**63) <= ignore_index < 2**63:
+            raise ValueError(f"ignore_index must be an integer of 64 bits, got {ignore_index}")
         self.reduction = reduction
         self.ignore_index = ignore_index
         self.register_buffer("weight", class_weights(weight))

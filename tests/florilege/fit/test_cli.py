@@ -69,3 +69,6 @@ def test_a_file_of_weights_that_is_missing_is_reported_before_any_step(
     assert result.exit_code == 2
     assert "no such file; did you mean lite0.safetensors?" in result.stderr
     assert steps.lines == []
+    (tmp_path / "run").mkdir()  # `train` says what is wrong with it, if anything is
+    call(cli.app, "fit", DATA, "--out", "out", "--backbone", "tiny", "--weights", "run")
+    assert [line[0] for line in steps.lines] == ["train"]

@@ -145,7 +145,7 @@ def test_a_batch_whose_labels_weigh_nothing_gives_no_gradient_also_if_the_loss_i
     if key == "expected_positive":  # what it asks of the size of the sets has no weight
         parameters = {**parameters, "beta": 0.0}
     if key in ("role", "two_head_average_k"):
-        parameters = {**parameters, "weight": [0.0] * CLASSES}
+        parameters = {**parameters, "weight": [0.0] * (CLASSES - 1) + [1.0]}
     loss = build(key, **{"weight": WEIGHT, **parameters})
     logits = examples.scores(dtype=torch.float32).requires_grad_()
     value = call(key, loss, logits, torch.full((8,), WEIGHT.index(0)))
@@ -235,11 +235,13 @@ def test_options_that_make_no_sense_are_refused(key: str, parameters: dict[str, 
     for option, message in (
         ({"reduction": "average"}, "reduction must be one of 'mean', 'sum'"),
         ({"weight": [1.0, float("nan")]}, "weight must be finite"),
-        ({"weight": [1.0, -1.0]}, "weight must be finite and at least 0"),
+        ({"weight": [1.0, -1.0]}, "weight must be finite, at least 0"),
+        ({"weight": [0, 0, 0]}, "weight must be .* not all 0"),
         ({"weight": torch.ones(5, dtype=torch.complex64)}, "weight must be real numbers"),
         ({"weight": "heavy"}, "weight must be real numbers"),
         ({"weight": [[1.0]]}, r"weight must be real numbers of shape \(classes,\)"),
         ({"ignore_index": 0.5}, "ignore_index must be an integer"),
+        ({"ignore_index": 10**20}, "ignore_index must be an integer of 64 bits"),
     ):
         with pytest.raises(ValueError, match=message):
             build(key, **{**parameters, **option})
