@@ -97,9 +97,11 @@ class _FrozenBackbone:
         store = OutputStore(folder, {_FINGERPRINT: 2 * WORDS})
         row_of = dict(zip(ids, range(len(ids)), strict=True))
         if missing := store.missing(row_of):
-            rows = [row_of[photo] for photo in missing]
-            pictures = in_order(lambda row: fingerprint(look_at(split.read(row))), rows)
-            words = np.stack(list(pictures))
+            look = PictureDataset(split, lambda photo: fingerprint(look_at(photo)))
+            prints = [*in_order(look.__getitem__, [row_of[photo] for photo in missing])]
+            if problems := [item for item in prints if isinstance(item, str)]:
+                raise UnreadablePictures.of(problems, split.name)  # since it was read before
+            words = np.stack(prints)
             store.add(missing, {_FINGERPRINT: words.view("<f4")})
         return store.values(_FINGERPRINT)[store.rows_of(ids)].view("<u8")
 

@@ -210,9 +210,19 @@ def test_another_run_reads_no_photo_again(
     def refuse(data: bytes) -> None:
         raise AssertionError("decoded again")
 
-    again = replace(sources, training=replace(sources.training, decoder=refuse))
-    batches = BatchLoader(again, config).training(0)
-    np.testing.assert_equal([batch.images.numpy() for batch in batches], expected)
+    reads = list[int]()
+
+    def read(row: int) -> bytes:
+        reads.append(row)
+        return sources.training.split.read(row)
+
+    split = replace(sources.training.split, read=read)
+    training = replace(sources.training, split=split, decoder=refuse)
+    loader = BatchLoader(replace(sources, training=training), config)
+    for _ in range(2):  # the first time each file is read, since its hash names the picture
+        batches = loader.training(0)
+        np.testing.assert_equal([batch.images.numpy() for batch in batches], expected)
+        assert sorted(reads) == list(range(36))
     larger = small_config(photos, cache_mb=0, workers=0, picture_cache=str(tmp_path), image_size=24)
     np.testing.assert_equal(_images(larger), _images(small_config(photos, image_size=24)))
 

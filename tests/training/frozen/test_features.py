@@ -128,6 +128,8 @@ def test_pictures_that_cannot_be_read_are_named_and_the_others_kept(
     with pytest.raises(DataError, match=r"(?s)3 pictures of train.*blue/3\.png.*red/3\.png"):
         frozen.features(split)
     assert len(OutputStore(tmp_path / "kept", {FEATURES: 320})) == 39
+    with pytest.raises(DataError, match=r"(?s)3 pictures of train.*blue/3\.png.*red/3\.png"):
+        frozen._fingerprints(split, [bytes([row]) for row in range(42)])  # damaged meanwhile
 
 
 def test_a_full_disk_says_what_to_do_and_keeps_what_was_there(

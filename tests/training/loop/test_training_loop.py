@@ -78,11 +78,21 @@ def test_the_kept_weights_are_those_of_the_best_epoch_and_not_the_last(
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_validation_sees_the_network_as_the_server_will(
-    precision: str, photos: Path, tmp_path: Path
+    precision: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    backends: Any = torch.backends  # torch's stubs lack these settings
+    forward, precisions = PictureNetwork.forward, set[str]()
+
+    def noted(network: PictureNetwork, images: Tensor) -> Any:
+        if not network.training:
+            precisions.add(backends.cudnn.conv.fp32_precision)
+        return forward(network, images)
+
+    monkeypatch.setattr(PictureNetwork, "forward", noted)
     means = {"mean": [0.1, 0.2, 0.3], "std": [0.3, 0.5, 0.7]}
     config = small_config(photos, precision=precision, **means)
     lines = lines_of(config, tmp_path / "run")
+    assert precisions == {"ieee"}  # not TF32, to which a GPU rounds by default
     network = _network(config, "two_head")
     network.network.load_state_dict(last_weights(tmp_path / "run"))
     _check_log_losses(tmp_path / "run", network, config)
