@@ -34,7 +34,7 @@ from florilege.errors import (
 )
 from florilege.hooks import data_layouts
 from florilege.models.classes import ClassTable
-from florilege.terminal import command
+from florilege.terminal import command, warn
 
 
 class OwnPictures(NamedTuple):
@@ -110,6 +110,8 @@ def list_whole(
     """`list_source` without thinning and label noise, but with corrected labels."""
     names = None if splits is None else list(map(usual_name, splits))
     if isinstance(options, FloraOptions):
+        if Path(base).is_dir():
+            warn("flora is the set of drawings that comes with Florilege; your folder is ./flora")
         listing = Flora(options.seed, options.rows).listing()
     elif not base:
         raise DataError(f"the data source is empty; --data takes {_accepted()}")

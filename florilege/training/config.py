@@ -113,7 +113,7 @@ class TrainConfig(SettingsGroup):
     the initial weights."""
     batch_size: Whole = Field(default=64, ge=2)
     """Pictures per batch, over all processes that train together."""
-    accumulate: Whole = Field(default=1, ge=1, lt=2**63)
+    accumulate: Whole = Field(default=1, ge=1, le=1_000_000)
     """Batches per optimiser step; their gradients add up to that of one large batch."""
     seed: Whole = Field(default=0, ge=0, lt=2**63)
     """Seed of weights, order and augmentation."""

@@ -32,12 +32,14 @@ def test_what_is_no_data_set_is_refused(
 
 
 def test_a_folder_called_flora_is_reached_by_its_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_folder(tmp_path / "flora", {"train": {"a": 1, "b": 1}})
     monkeypatch.chdir(tmp_path)
     assert len(open_dataset("./flora").classes) == 2
+    assert capsys.readouterr().err == ""
     assert len(open_dataset("flora:train=1,val=1,test=1").classes) == 85
+    assert "warning: flora is the set of drawings" in capsys.readouterr().err
 
 
 def test_pictures_of_one_size_are_known_unopened(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def _complaint(error: ValidationError) -> str:
         ("resample", "nearest", "one of bilinear, bicubic, or null"),
         ("reducing_gap", 0.5, "a number in [1, 8], or null"),
         ("batch_size", 1, "a whole number >= 2"),
-        ("accumulate", 2**63, "a whole number in [1, 9223372036854775808)"),
+        ("accumulate", 2**63, "a whole number in [1, 1000000]"),
         ("seed", 2**63, "a whole number in [0, 9223372036854775808)"),
     ],
 )
