@@ -18,7 +18,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Protocol
@@ -248,6 +248,16 @@ def allow_connections() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+
+
+def terminal_watch() -> Callable[[], bool]:
+    """Tells whether the terminal in which this process was started has been closed since.
+
+    Its end comes as SIGHUP, which would otherwise mean a reload: a server whose window is closed
+    would run on unseen and keep its port.
+    """
+    started_there = sys.stderr.isatty()
+    return lambda: started_there and not sys.stderr.isatty()
 
 
 def ignore_hangups() -> None:

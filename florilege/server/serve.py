@@ -28,7 +28,7 @@ from florilege.server.engine import Engine, warm_up
 from florilege.server.http.api_keys import ApiKeys
 from florilege.server.http.cached_responses import BundleInfo
 from florilege.server.http.connection import Connection
-from florilege.server.process import address_of, ignore_hangups, listen
+from florilege.server.process import address_of, ignore_hangups, listen, terminal_watch
 from florilege.server.settings import Settings
 
 log = logging.getLogger("florilege.server")
@@ -128,6 +128,13 @@ class Reloader:
         self._requested = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched = _WatchedFiles(self.engine.settings)
+        self.terminal_closed = terminal_watch()
+
+    def handle_hangup(self) -> None:
+        """Reload on SIGHUP, or stop as on Ctrl-C if the terminal was closed."""
+        if self.terminal_closed():
+            signal.raise_signal(signal.SIGINT)
+        self.request_reload()
 
     def request_reload(self) -> None:
         """Request a reload, from any thread; ignored before the server is ready."""
@@ -141,7 +148,7 @@ class Reloader:
         task = asyncio.create_task(self._run())
         on_main_thread = threading.current_thread() is threading.main_thread()
         if on_main_thread:
-            loop.add_signal_handler(signal.SIGHUP, self.request_reload)
+            loop.add_signal_handler(signal.SIGHUP, self.handle_hangup)
         try:
             yield
         finally:

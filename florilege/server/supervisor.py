@@ -27,7 +27,7 @@ from florilege.errors import FlorilegeError, UsageError
 from florilege.models.bundle import MODEL
 from florilege.processes import WorkerGroup, demand_memory, free_bytes, memory_bytes
 from florilege.processes.shared_state import TimesInFolder
-from florilege.server.process import Dispatcher, address_of, log
+from florilege.server.process import Dispatcher, address_of, log, terminal_watch
 from florilege.server.settings import MEBIBYTE, Settings
 
 _CORES_A_WORKER: Final = 2
@@ -167,6 +167,7 @@ class _Supervisor(Multiprocess):
         self._forget_at = 0.0
         self._agreed_at = time.monotonic()  # when all had the same bundle
         self._last_signal = signal.SIGTERM
+        self.terminal_closed = terminal_watch()
 
     def run(self) -> None:
         """Run until a signal. If this fails, stop the workers: the process would wait for them."""
@@ -262,6 +263,8 @@ class _Supervisor(Multiprocess):
 
     def handle_hup(self) -> None:
         """Let each worker load bundle, lists and keys anew; it keeps the old if they are bad."""
+        if self.terminal_closed():
+            self.handle_int()
         for worker in self.processes:
             if worker.ready:
                 worker.send(signal.SIGHUP)

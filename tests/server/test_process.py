@@ -2,15 +2,21 @@
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from starlette.datastructures import State
 
 from florilege.server.process import request_long_turns, tune_malloc
+from florilege.server.serve import Reloader
+from florilege.server.settings import Settings
 from tests.server.thread_turns import turn_ms
 
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="settings of Linux")
@@ -34,6 +40,21 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (64, 100))
 allow_connections()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """
+
+
+def test_a_hangup_stops_a_server_whose_terminal_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    signals = list[int]()
+    master, slave = os.openpty()
+    with os.fdopen(slave, "w") as terminal, monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", terminal)
+        patched.setattr(signal, "raise_signal", signals.append)
+        engine = SimpleNamespace(settings=Settings(bundle=Path("nowhere")))
+        reloader = Reloader(State({"engine": engine, "keys": None}))
+        reloader.handle_hangup()
+        assert signals == []
+        os.close(master)
+        reloader.handle_hangup()
+        assert signals == [signal.SIGINT]
 
 
 def test_a_server_opens_more_files_where_the_system_allows_it() -> None:

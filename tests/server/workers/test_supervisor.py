@@ -243,6 +243,10 @@ def test_a_hangup_reaches_only_workers_that_can_load(supervisor: _Supervisor) ->
     Fake.made[1].group.set("ready", 0)  # the signal would end it
     supervisor.handle_hup()
     assert [worker.signals for worker in Fake.made] == [[signal.SIGHUP], [], [signal.SIGHUP]]
+    assert not supervisor.should_exit.is_set()
+    supervisor.terminal_closed = lambda: True
+    supervisor.handle_hup()
+    assert supervisor.should_exit.is_set()
 
 
 @pytest.mark.parametrize(
