@@ -273,7 +273,7 @@ class _Extension(Architecture):
                 shape = tuple(backbone(torch.zeros(1, 3, side, side)).shape)
         except (FlorilegeError, MemoryError):
             raise
-        except Exception as error:  # theirs
+        except (Exception, SystemExit) as error:  # theirs
             raise UsageError(
                 f"backbone {self.name} must be a function without arguments that returns a module "
                 f"for pictures (batch, 3, {side}, {side}): {type(error).__name__}: {error}"

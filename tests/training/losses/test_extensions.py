@@ -103,6 +103,11 @@ class Unmade(nn.Module):
         self.loss = nn.CrossEntropyLoss()
 
 
+class Quits(nn.Module):
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        raise SystemExit(3)
+
+
 class Full(nn.Module):
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -197,6 +202,11 @@ def test_a_loss_that_cannot_be_made_is_refused_with_the_reason() -> None:
         build(f"{__name__}:Unmade")
 
 
+def test_a_loss_that_exits_does_not_end_a_run_without_a_word() -> None:
+    with pytest.raises(UsageError, match=r"loss Quits fails for .*: SystemExit: 3"):
+        build(f"{__name__}:Quits")(torch.zeros(2, 3), torch.tensor([0, 1]))
+
+
 def test_a_loss_that_runs_out_of_memory_is_not_blamed() -> None:
     with pytest.raises(torch.OutOfMemoryError):
         build(f"{__name__}:Full")(torch.zeros(2, 3), torch.tensor([0, 1]))
@@ -245,6 +255,10 @@ def misses():
     raise KeyError("no such layer")
 
 
+def quits():
+    raise SystemExit(1)
+
+
 class Branches(nn.Flatten):
     def forward(self, image):
         values = super().forward(image.mean((2, 3)))
@@ -275,7 +289,12 @@ def test_a_run_takes_a_loss_and_a_backbone_of_others_and_its_bundle_does_not_nee
 
 @pytest.mark.parametrize(
     ("name", "word"),
-    [("pictures", "features"), ("Loss", "function"), ("misses", "KeyError")],
+    [
+        ("pictures", "features"),
+        ("Loss", "function"),
+        ("misses", "KeyError"),
+        ("quits", "SystemExit"),
+    ],
 )
 def test_a_backbone_without_features_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, word: str
