@@ -259,7 +259,7 @@ def _read_config(ctx: typer.Context, path: Path | None) -> None:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"--config {path} cannot be read as YAML: {error}") from error
     if not isinstance(content, dict):
-        raise UsageError(f"--config {path} must hold lines `flag: value`; see the README")
+        raise UsageError(f"--config {path} must hold lines `flag: value`; see docs/reference.md")
     parameters = {parameter.name: parameter for parameter in ctx.command.params if parameter.name}
     del parameters["config"]
     typed = {str(name).replace("-", "_"): value for name, value in content.items()}

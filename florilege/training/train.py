@@ -213,6 +213,7 @@ class _TrainingProcess:
         photos = self.photos()
         self.doubtful: bytes | None = None  # a CSV of photos that are left out
         if config.skip_doubtful and self.features is not None:
+            self.say("looking for wrong labels in train")
             train, val = self.features
             train, note, self.doubtful = without_doubtful(train, self.dataset, ranks)
             self.features = train, val

@@ -128,7 +128,9 @@ def _rows(manifest: Path, column: str | None) -> Iterator[tuple[Path, Group]]:
 def _paths(words: Iterable[str], stdin: Iterable[str]) -> Iterator[Path]:
     for word in words:
         if word == "-":
-            yield from (Path(line.rstrip("\r\n")) for line in stdin if line.strip())
+            # PowerShell begins a list with a byte order mark.
+            lines = (line.removeprefix("\ufeff").rstrip("\r\n") for line in stdin)
+            yield from map(Path, filter(str.strip, lines))
         else:
             yield Path(word)
 

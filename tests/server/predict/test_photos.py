@@ -48,7 +48,7 @@ def test_a_manifest_names_photos_relative_to_itself(tmp_path: Path, ending: str)
         manifest.write_text("plant;path\n7;a.jpg\n;b.jpg\n7; /c.jpg\n")
     a, b, c = tmp_path / "a.jpg", tmp_path / "b.jpg", "/c.jpg"
     assert find_photos([str(manifest)], [])[0] == [one(a), one(b), one(c)]
-    assert find_photos(["-"], [f"{manifest}\n"])[0] == [one(a), one(b), one(c)]
+    assert find_photos(["-"], [f"\ufeff{manifest}\r\n", "\r\n"])[0] == [one(a), one(b), one(c)]
     assert find_photos([str(manifest)], [], "plant")[0] == [one(a, c, name="7"), one(b)]
 
 
