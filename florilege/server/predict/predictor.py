@@ -283,6 +283,8 @@ class _Work:
 
 def _photos_at(place: str | os.PathLike[str]) -> Sequence[Any]:
     """The photos of a folder or a manifest, each of a plant of its own."""
+    if not os.fspath(place):  # a variable that is not set; as a path it would be the working folder
+        raise UsageError("the path of the photos is empty")
     observations, _ = find_photos([os.fspath(place)], ())
     if not observations:
         raise DataError(f"no photos found under {place}")

@@ -163,6 +163,8 @@ def test_a_folder_and_a_manifest_are_many_photos(predictor: Any, tmp_path: Path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no photos found under"):
         predictor.predict_many(tmp_path / "empty")
+    with pytest.raises(UsageError, match="path of the photos is empty"):
+        predictor.predict_many("")
 
 
 def test_a_photo_that_cannot_be_read_ends_the_answers_or_takes_its_place(predictor: Any) -> None:
