@@ -13,7 +13,7 @@ import yaml
 
 from florilege.errors import BundleError, DataError, FlorilegeError, UsageError, install_hint
 from florilege.hooks import local_bundle
-from florilege.models.bundle import CALIBRATION, MANIFEST
+from florilege.models.bundle import CALIBRATION, MANIFEST, BundleFolder, sha256_of
 from florilege.models.runtime import RuntimeName, silence_telemetry
 from florilege.terminal import STEP, command, print_command, say
 
@@ -84,7 +84,7 @@ def bundle_folder(name: str) -> Path:
 
 def _missing_steps(run: Path, bundle: Path) -> Iterator[Words]:
     """What makes a calibrated bundle of a run; each is decided after the one before."""
-    if not _is_current(bundle / MANIFEST, run):
+    if not _is_current(bundle, run):
         if find_spec("torch") is None:
             raise UsageError(
                 f"{run} is a run folder; export it on another machine: "
@@ -99,10 +99,13 @@ def _missing_steps(run: Path, bundle: Path) -> Iterator[Words]:
         yield "calibrate", bundle, "--data", config["data"], *skip
 
 
-def _is_current(file: Path, run: Path) -> bool:
-    sources = (run / "best.safetensors", run / "config.yaml")
-    newest = max(source.stat().st_mtime for source in sources if source.exists())
-    return file.exists() and file.stat().st_mtime >= newest
+def _is_current(bundle: Path, run: Path) -> bool:
+    """Whether there is a bundle with the weights of a run; a copy of both has other times."""
+    if not (bundle / MANIFEST).exists():
+        return False
+    exported = BundleFolder(bundle).read_manifest().files.get("weights.safetensors")
+    best = run / "best.safetensors"
+    return not best.exists() or sha256_of(best) == exported
 
 
 def run_step(words: Words, *, results: bool = True) -> None:

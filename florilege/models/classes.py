@@ -154,8 +154,10 @@ class ClassTable(Sequence[ClassInfo]):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "ClassTable":
-        """Read ``classes.json``; a `BundleError` if the text is not a list of classes."""
-        return cls(read_json(tuple[ClassInfo, ...], text, "classes.json"))
+        """Read ``classes.json``; a `BundleError` if the text is not a list of classes, or empty."""
+        if not (items := read_json(tuple[ClassInfo, ...], text, "classes.json")):
+            raise BundleError("classes.json is damaged: it lists no class; export the bundle again")
+        return cls(items)
 
 
 def without_author(name: str) -> str:

@@ -70,7 +70,12 @@ def pack_thumbnails(classes: ClassTable, pictures: Mapping[str, bytes]) -> bytes
     """The content of ``thumbnails.zip``: the pictures of the classes that have a `Thumbnail`.
 
     The zip names ``pictures``, given by class id, by position: ``0.jpg``. It is deterministic.
+
+    Raises `BundleError` if the picture of a class is missing.
     """
+    named = [item.id for item in classes if item.thumbnail is not None]
+    if missing := [name for name in named if name not in pictures]:
+        raise BundleError(f"classes.json names thumbnails that are missing: {first(missing)}")
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for position, item in enumerate(classes):

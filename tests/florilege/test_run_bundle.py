@@ -1,9 +1,7 @@
 """A run folder is opened like a bundle; its bundle is made once, by commands that are said."""
 
 import io
-import os
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typer.testing import CliRunner
 from florilege import run_bundle
 from florilege.cli import app
 from florilege.errors import BundleError, DataError, FlorilegeError, UsageError
+from florilege.models.staging import Manifest, sha256_of
 
 
 class Maker:
@@ -29,14 +28,27 @@ class Maker:
         self.made.append(str(words[0]))
         if words[0] == "export":
             assert words[1:] == (self.bundle.parent, "--out", self.bundle)
-            self.bundle.mkdir(exist_ok=True)
-            (self.bundle / "bundle.json").touch()
+            exported(self.bundle, self.bundle.parent / "best.safetensors")
             (self.bundle / "calibration.json").unlink(missing_ok=True)
             return
         assert words == ("calibrate", self.bundle, "--data", "photos", *self.flags)
         if self.failure is not None:
             raise self.failure
         (self.bundle / "calibration.json").touch()
+
+
+def exported(bundle: Path, weights: Path) -> None:
+    """The part of a bundle that tells what it was exported from."""
+    manifest = Manifest(
+        name="a",
+        version="1",
+        created="today",
+        heads={"linear": "logits"},
+        files={"weights.safetensors": sha256_of(weights)},
+        schema_version=1,
+    )
+    bundle.mkdir(exist_ok=True)
+    (bundle / "bundle.json").write_bytes(manifest.to_json())
 
 
 @pytest.fixture
@@ -51,22 +63,18 @@ def maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Maker:
     return made
 
 
-def opened(maker: Maker, *, trained_at: float) -> list[str]:
+def opened(maker: Maker, *, weights: bytes = b"first") -> list[str]:
     maker.made.clear()
     run = maker.bundle.parent
-    for name in ("best.safetensors", "config.yaml"):
-        os.utime(run / name, (trained_at, trained_at))
+    (run / "best.safetensors").write_bytes(weights)  # later than the bundle, as a copy may be
     assert run_bundle.bundle_folder(str(run)) == maker.bundle
     return list(maker.made)
 
 
 def test_a_run_is_exported_and_calibrated_again_only_after_further_training(maker: Maker) -> None:
-    now, both = time.time(), ["export", "calibrate"]
-    assert [opened(maker, trained_at=at) for at in (now - 60, now - 60, now + 60)] == [
-        both,
-        [],
-        both,
-    ]
+    both = ["export", "calibrate"]
+    weights = (b"first", b"first", b"second", b"second")
+    assert [opened(maker, weights=each) for each in weights] == [both, [], both, []]
 
 
 def test_an_empty_name_is_not_the_run_in_the_working_folder(
@@ -94,19 +102,19 @@ def test_a_run_that_left_out_damaged_photos_is_calibrated_without_them(maker: Ma
     config = maker.bundle.parent / "config.yaml"
     config.write_text("data: photos\nskip_damaged: true\n")
     maker.flags = ("--skip-damaged",)
-    assert opened(maker, trained_at=time.time() - 60) == ["export", "calibrate"]
+    assert opened(maker) == ["export", "calibrate"]
     maker.flags = ()
     (maker.bundle / "calibration.json").unlink()
     config.write_text("data: photos\nskip_damaged: false\n")
-    assert opened(maker, trained_at=time.time() - 60) == ["calibrate"]
+    assert opened(maker) == ["calibrate"]
 
 
 def test_after_a_failed_calibration_only_that_is_repeated(maker: Maker) -> None:
     maker.failure = DataError("no photos")
     with pytest.raises(DataError, match="no photos"):
-        opened(maker, trained_at=time.time() - 60)
+        opened(maker)
     maker.failure = None
-    assert opened(maker, trained_at=time.time() - 60) == ["calibrate"]
+    assert opened(maker) == ["calibrate"]
 
 
 def test_a_folder_of_fit_has_its_run_and_its_bundle_side_by_side(
@@ -119,9 +127,10 @@ def test_a_folder_of_fit_has_its_run_and_its_bundle_side_by_side(
 
     def step(words: run_bundle.Words, *, results: bool) -> None:
         seen.append(words)
-        (fitted / "bundle").mkdir(exist_ok=True)
-        name = "bundle.json" if words[0] == "export" else "calibration.json"
-        (fitted / "bundle" / name).touch()
+        if words[0] == "export":
+            exported(fitted / "bundle", fitted / "run" / "best.safetensors")
+        else:
+            (fitted / "bundle" / "calibration.json").touch()
 
     monkeypatch.setattr(run_bundle, "run_step", step)
     assert run_bundle.bundle_folder(str(fitted)) == fitted / "bundle"
@@ -135,7 +144,7 @@ def test_without_torch_a_run_says_where_to_export_it(
 ) -> None:
     monkeypatch.setattr(run_bundle, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"export it on another machine: florilege export .*run"):
-        opened(maker, trained_at=time.time())
+        opened(maker)
 
 
 def test_other_folders_are_opened_as_they_are(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ TEXT = st.text(max_size=8)
             thumbnail=st.none() | st.builds(Thumbnail, author=st.none() | TEXT),
         ),
         unique_by=lambda info: info.id,
+        min_size=1,
         max_size=4,
     )
 )
@@ -69,6 +70,7 @@ def test_an_id_that_stands_there_twice_is_named() -> None:
     [
         "",
         "{",
+        "[]",
         "7",
         "[7]",
         '[{"name": "x"}]',

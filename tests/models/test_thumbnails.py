@@ -102,6 +102,8 @@ def test_pictures_are_packed_into_the_same_bytes_by_the_position_of_their_class(
     assert unpack_thumbnails(CLASSES, content) == {"x": b"of x", "y": b"of y"}
     monkeypatch.setattr("time.time", lambda: 2e9)
     assert pack_thumbnails(CLASSES, {"x": b"of x", "y": b"of y"}) == content
+    with pytest.raises(BundleError, match="thumbnails that are missing: 'y'"):
+        pack_thumbnails(CLASSES, {"x": b"of x"})
 
 
 def _archive(kind: int, *, flags: int = 0, method: int | None = None) -> bytes:
