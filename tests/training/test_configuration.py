@@ -322,6 +322,7 @@ SOLVED = ("freeze=backbone", "weights=w", "optimiser.name=lbfgs")
 
 def test_a_frozen_network_has_its_head_solved_for_unless_another_optimiser_is_named() -> None:
     flags = {"data": "x", "freeze": "backbone"}
+    assert resolve(flags).loss == {"name": "cross_entropy"}
     default = resolve(flags).optimiser
     assert (default.name, default.weight_decay, default.learning_rate) == ("lbfgs", None, None)
     assert resolve(flags, overrides=["optimiser.weight_decay=0.1"]).optimiser.weight_decay == 0.1

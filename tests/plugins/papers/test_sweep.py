@@ -232,6 +232,30 @@ def test_a_run_of_a_gpu_is_measured_where_onnx_runtime_has_none(tmp_path: Path) 
     assert {row["k"] for row in rows} == {1.0, 1.5, 2.0, 3.0, 5.0, 10.0}
 
 
+@pytest.mark.parametrize(
+    ("settings", "alone", "together"),
+    [({}, 0, 3), ({"freeze": "backbone", "weights": "net.safetensors"}, 1, 2)],
+)
+def test_the_features_of_a_frozen_network_are_computed_by_one_run(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    settings: dict[str, Any],
+    alone: int,
+    together: int,
+) -> None:
+    parts = list[tuple[int, list[str]]]()
+
+    def outcomes(jobs: list[Any], devices: list[str]) -> list[Any]:
+        parts.append((len(jobs), devices))
+        return []
+
+    monkeypatch.setattr(module, "_devices", lambda _: ["0", "1"])
+    monkeypatch.setattr(module, "_outcomes", outcomes)
+    config = small_config(tmp_path, **settings)
+    module._train_runs(Record.of(config, [{}], [0, 1, 2], 9), [config] * 3, tmp_path)
+    assert parts == [(alone, ["0"]), (together, ["0", "1"])]
+
+
 @pytest.mark.parametrize(("jobs", "share"), [(3, 4), (2, 4), (1, 8)])
 def test_runs_on_several_gpus_share_the_cores(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jobs: int, share: int
