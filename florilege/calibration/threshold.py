@@ -332,32 +332,38 @@ class BestOfRows:
         # before it.
         order = np.random.default_rng(seed).permutation(self._seen)
         sizes = np.full(self._seen, self._min_size, dtype=np.int32)
-        max_size, threshold = self._max_size, LARGEST
+        max_size = self._max_size
+        # Between the thresholds that some score is the first to reach, no set changes.
+        changes = np.zeros(THRESHOLDS.size + 1, dtype=np.bool_)
+        changes[self._first[: self._seen]] = True
+        changes[0] = True
+        indices = np.flatnonzero(changes[:-1])
         # From the top, and never past the first failure: a fixed sequence needs no correction for
         # the number of tests.
-        for start in range(0, THRESHOLDS.size, AT_ONCE):
-            added = self._reaching_first(start)[:, order]
+        for start in range(0, indices.size, AT_ONCE):
+            part = indices[start : start + AT_ONCE]
+            added = self._reaching_first(part)[:, order]
             reached = sizes + np.cumsum(added, axis=0, dtype=np.int32)
             values = np.minimum(reached, max_size) / max_size  # (thresholds, rows)
             below = _means_are_below(values, float(average_k) / max_size, delta)
-            passed = int(below.argmin()) if not below.all() else below.size
-            if passed:
-                threshold = float(THRESHOLDS[start + passed - 1])
-            if passed < below.size:
-                break
+            if not below.all():
+                failed = part[below.argmin()]
+                return float(THRESHOLDS[failed - 1]) if failed else LARGEST
             sizes = reached[-1]
-        return threshold
+        return float(THRESHOLDS[-1])
 
-    def _reaching_first(self, start: int) -> NDArray[np.uint16]:
-        """Scores of each row that reach each threshold and none above, ``(thresholds, rows)``."""
-        stop = min(start + AT_ONCE, THRESHOLDS.size)
-        counts = np.empty((stop - start, self._seen), dtype=np.uint16)
+    def _reaching_first(self, indices: NDArray[np.int64]) -> NDArray[np.uint16]:
+        """Scores of each row that reach each threshold and none above, ``(thresholds, rows)``.
+
+        ``indices`` into :data:`THRESHOLDS` ascend; what is stored reaches none between them first.
+        """
+        counts = np.empty((indices.size, self._seen), dtype=np.uint16)
         for part in row_blocks(self._first[: self._seen]):
             first = self._first[part]
-            rows, columns = np.nonzero((first >= start) & (first < stop))
-            cells = (first[rows, columns] - np.int64(start)) * len(first) + rows
-            cell_counts = np.bincount(cells, minlength=(stop - start) * len(first))
-            counts[:, part] = cell_counts.reshape(stop - start, len(first))
+            rows, columns = np.nonzero((first >= indices[0]) & (first <= indices[-1]))
+            cells = np.searchsorted(indices, first[rows, columns]) * len(first) + rows
+            cell_counts = np.bincount(cells, minlength=indices.size * len(first))
+            counts[:, part] = cell_counts.reshape(indices.size, len(first))
         return counts
 
 
