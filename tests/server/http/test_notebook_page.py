@@ -282,15 +282,16 @@ def test_what_is_deleted_while_photos_go_out_stays_deleted(page: "Page") -> None
 @browser
 def test_of_two_tabs_one_sends_what_waits(page: "Page") -> None:
     left_waiting(page, garden.photo(1), garden.photo(2), garden.photo(3))
+    # Before the other tab opens, which may send what waits as soon as nothing stops it.
+    asked = list[str]()
+    page.context.on(
+        "response", lambda got: asked.append(got.url) if ASKED.search(got.url) else None
+    )
     other = page.context.new_page()
     other.route(ASKED, lambda route: route.abort())
     other.goto(page.url)
     wait_until(other, "document.querySelectorAll('.entry:disabled').length === 3")
     other.unroute(ASKED)
-    asked = list[str]()
-    page.context.on(
-        "response", lambda got: asked.append(got.url) if ASKED.search(got.url) else None
-    )
     for tab in (page, other):
         tab.evaluate(SEND)
     wait_for_count(page, asked, 3)
