@@ -285,6 +285,9 @@ class BestOfRows:
         # One column even where the best class fills the set: blocks of rows need a width.
         keep = max(1, max_size - min_size)
         self._first = np.full((rows, keep), THRESHOLDS.size, dtype=np.uint16)
+        # Between the thresholds that some score is the first to reach, no set changes.
+        self._changes = np.zeros(THRESHOLDS.size + 1, dtype=np.bool_)
+        self._changes[0] = True
 
     def add(self, rest: FloatArray) -> None:
         """Add rows of scores that the threshold applies to, shape ``(batch, classes)``."""
@@ -294,7 +297,9 @@ class BestOfRows:
         self._largest.add(best.reshape(-1))
         # The table descends, so the thresholds that a score reaches are its last ones.
         reached = np.searchsorted(THRESHOLDS[::-1], best, side="right")
-        self._first[self._seen : self._seen + batch, :keep] = THRESHOLDS.size - reached
+        first = THRESHOLDS.size - reached
+        self._first[self._seen : self._seen + batch, :keep] = first
+        self._changes[first] = True
         self._seen += batch
 
     def mean_threshold(self, average_k: RealNumber, *, candidates: int = 1) -> float:
@@ -333,11 +338,7 @@ class BestOfRows:
         order = np.random.default_rng(seed).permutation(self._seen)
         sizes = np.full(self._seen, self._min_size, dtype=np.int32)
         max_size = self._max_size
-        # Between the thresholds that some score is the first to reach, no set changes.
-        changes = np.zeros(THRESHOLDS.size + 1, dtype=np.bool_)
-        changes[self._first[: self._seen]] = True
-        changes[0] = True
-        indices = np.flatnonzero(changes[:-1])
+        indices = np.flatnonzero(self._changes[:-1])
         # From the top, and never past the first failure: a fixed sequence needs no correction for
         # the number of tests.
         for start in range(0, indices.size, AT_ONCE):
@@ -358,10 +359,13 @@ class BestOfRows:
         ``indices`` into :data:`THRESHOLDS` ascend; what is stored reaches none between them first.
         """
         counts = np.empty((indices.size, self._seen), dtype=np.uint16)
+        places = np.zeros(THRESHOLDS.size, dtype=np.int64)
+        places[indices] = np.arange(indices.size)
+        lowest, highest = int(indices[0]), int(indices[-1])  # NumPy's would be slower
         for part in row_blocks(self._first[: self._seen]):
             first = self._first[part]
-            rows, columns = np.nonzero((first >= indices[0]) & (first <= indices[-1]))
-            cells = np.searchsorted(indices, first[rows, columns]) * len(first) + rows
+            rows, columns = np.nonzero((first >= lowest) & (first <= highest))
+            cells = places[first[rows, columns]] * len(first) + rows
             cell_counts = np.bincount(cells, minlength=indices.size * len(first))
             counts[:, part] = cell_counts.reshape(indices.size, len(first))
         return counts
