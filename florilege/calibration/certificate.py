@@ -230,7 +230,7 @@ def _reasons(view: View, rule: str, evidence: Evidence) -> list[Reason]:
         Reason.GROUPS_OF_ONE_SPECIES: view.photos > 1 and evidence.same_species,
         Reason.PLANTS_OF_TRAFFIC: evidence.traffic,
         Reason.CLASS_COUNTS_FROM_PHOTOS: (
-            evidence.class_counts_from_photos and any((spec.balanced, evidence.counts_fuse))
+            evidence.class_counts_from_photos and (spec.balanced or evidence.counts_fuse)
         ),
         Reason.WRONG_LABELS_BY_CLASS: spec.by_class and noise is not None,
         Reason.WRONG_LABELS_CROSS_LIST: noise is not None and noise.crosses_list,

@@ -134,7 +134,8 @@ class Reloader:
         """Reload on SIGHUP, or stop as on Ctrl-C if the terminal was closed."""
         if self.terminal_closed():
             signal.raise_signal(signal.SIGINT)
-        self.request_reload()
+        else:
+            self.request_reload()
 
     def request_reload(self) -> None:
         """Request a reload, from any thread; ignored before the server is ready."""

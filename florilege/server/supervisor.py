@@ -265,6 +265,7 @@ class _Supervisor(Multiprocess):
         """Let each worker load bundle, lists and keys anew; it keeps the old if they are bad."""
         if self.terminal_closed():
             self.handle_int()
+            return
         for worker in self.processes:
             if worker.ready:
                 worker.send(signal.SIGHUP)

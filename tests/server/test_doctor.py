@@ -52,7 +52,8 @@ def test_doctor_imports_no_torch_and_the_verbs_beside_serve_no_fastapi() -> None
         "cli._examine(); cli.app.registered_commands; "
         "sys.exit(bool({'torch', 'fastapi'} & set(sys.modules)))"
     )
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+    process = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
+    assert process.returncode == 0
 
 
 def test_doctor_works_in_a_folder_that_was_deleted(

@@ -249,9 +249,8 @@ def _nearest(name: str) -> list[str]:
     names = available()
     with suppress(UsageError):  # timm is not installed
         names += TimmNetwork(name).known_names()
-    plain_names = {
-        name.removeprefix(PREFIX): None for name in names
-    }  # both packages have a resnet50
+    # Each name once: both packages have a resnet50.
+    plain_names = dict.fromkeys(name.removeprefix(PREFIX) for name in names)
     similar = nearest(name.removeprefix(PREFIX), plain_names, most=5)
     return [name for network in similar for name in names if name in (network, PREFIX + network)]
 

@@ -98,10 +98,11 @@ class _FrozenBackbone:
         row_of = dict(zip(ids, range(len(ids)), strict=True))
         if missing := store.missing(row_of):
             look = PictureDataset(split, lambda photo: fingerprint(look_at(photo)))
-            prints = [*in_order(look.__getitem__, [row_of[photo] for photo in missing])]
-            if problems := [item for item in prints if isinstance(item, str)]:
-                raise UnreadablePictures.of(problems, split.name)  # since it was read before
-            words = np.stack(prints)
+            results = [*in_order(look.__getitem__, [row_of[photo] for photo in missing])]
+            # A text says why a photo, perhaps damaged since its features, cannot be read.
+            if problems := [result for result in results if isinstance(result, str)]:
+                raise UnreadablePictures.of(problems, split.name)
+            words = np.stack(results)
             store.add(missing, {_FINGERPRINT: words.view("<f4")})
         return store.values(_FINGERPRINT)[store.rows_of(ids)].view("<u8")
 
