@@ -89,6 +89,12 @@ class Evidence:
     counts_fuse: bool = False
     rejecting: bool = False
 
+    @property
+    def choice_uncounted(self) -> bool:
+        """Whether they chose the network, without training it, among candidates nobody counted."""
+        chose = self.chose_checkpoint is True and not self.train_photos
+        return chose and self.networks is None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
@@ -221,11 +227,7 @@ def _reasons(view: View, rule: str, evidence: Evidence) -> list[Reason]:
     broken = {
         Reason.PHOTOS_TRAINED: bool(evidence.train_photos),
         Reason.ORIGIN_UNKNOWN: evidence.chose_checkpoint is None,
-        Reason.CHOICE_UNCOUNTED: (
-            evidence.chose_checkpoint is True
-            and not evidence.train_photos
-            and evidence.networks is None
-        ),
+        Reason.CHOICE_UNCOUNTED: evidence.choice_uncounted,
         Reason.PLACES_DRAWN: view.place is not None and evidence.places_drawn,
         Reason.GROUPS_OF_ONE_SPECIES: view.photos > 1 and evidence.same_species,
         Reason.PLANTS_OF_TRAFFIC: evidence.traffic,
