@@ -4,6 +4,7 @@ import atexit
 import functools
 import gc
 import os
+import ssl
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's; each core has a proces
 for _verb in ("CALIBRATE", "EVALUATE", "PREDICT"):  # tests of the store name a folder of their own
     os.environ.setdefault(f"FLORILEGE_{_verb}_OUTPUT_CACHE", "none")
 os.fsync = lambda fd: None  # no test cuts the power, and thousands wait for the disk
+# A client reads all certificates of the machine, and hundreds of requests have one of their own.
+_context = functools.cache(ssl.create_default_context)
+ssl.create_default_context = _context  # type: ignore[assignment]  # its arguments are hashable
 # A first example may load a library, and other work may hold the cores: no example is timed.
 settings.register_profile("florilege", max_examples=60, deadline=None)
 settings.load_profile("florilege")

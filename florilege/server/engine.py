@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from time import perf_counter
 from typing import Any, Generic, TypeVar
@@ -257,13 +257,14 @@ def warm_up(pipeline: Pipeline) -> float:
     return max(1e-4, min(seconds))
 
 
+@cache  # each reload needs it again
 def _sample_photo() -> bytes:
     """A JPEG of the size a phone application sends, smooth with some noise, always the same."""
     (width, height), generator = (1024, 768), np.random.default_rng(0)
     # A photo has 172 kB at this quality; one of pure noise would have 595 and decode more slowly.
     coarse = generator.integers(0, 256, (height // 32, width // 32, 3), dtype=np.uint8)
     smooth = np.asarray(Image.fromarray(coarse).resize((width, height)), dtype=np.int16)
-    noisy = smooth + generator.integers(-12, 13, smooth.shape)
+    noisy = smooth + generator.integers(-12, 13, smooth.shape, dtype=np.int8)
     buffer = io.BytesIO()
     Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=85)
     return buffer.getvalue()

@@ -95,11 +95,11 @@ def _skewness(sizes: Sequence[int], mean: float, deviation: float, most: int) ->
         return 0.0
     # Up to 2 ** n there are always more than n bins, since the widest grow by half.
     edges = size_bins(2 ** len(sizes))[: len(sizes) + 1].astype(np.float64)
-    lower = edges[:-1]
-    widths = np.maximum(np.minimum(edges[1:] - 1, most) - lower, 0)
-    room = float(np.average(widths, weights=sizes))
-    far = (mean - float(np.average(lower, weights=sizes))) / room if room else 0.0
-    third = np.average((lower + far * widths - mean) ** 3, weights=sizes)
+    weights, lower = np.array(sizes, dtype=np.float64), edges[:-1]  # np.average takes twice as long
+    widths, total = np.maximum(np.minimum(edges[1:] - 1, most) - lower, 0), weights.sum()
+    room = float((widths * weights).sum() / total)
+    far = (mean - float((lower * weights).sum() / total)) / room if room else 0.0
+    third = ((lower + far * widths - mean) ** 3 * weights).sum() / total
     return float(third) / deviation**3
 
 

@@ -7,6 +7,7 @@ the same are compressed once, and that of a long answer outside the event loop.
 import gzip
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
@@ -93,6 +94,7 @@ class CachedResponse:
         return self.answer(request)
 
 
+@cache  # every application of a process has the same
 def page_router() -> APIRouter:
     """The web pages, read once: `/NAME` for each file, and `/` for `index.html` too."""
     router = APIRouter(include_in_schema=False)
