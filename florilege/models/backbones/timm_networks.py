@@ -7,7 +7,7 @@ These are ``timm:NAME[.tag]``, ``timm:hf-hub:ORG/MODEL`` and ``timm:local-dir:PA
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -175,13 +175,12 @@ class TimmNetwork(Architecture):
         if features is None:
             message = f"{self.name} does not turn a picture of {side} px into one feature vector"
             raise ValueError(message)
-        network = _create(self._plain, side)
+        network = _create(self._plain, _fixed_side(self._plain, side))
         return network, features, _last_layers(network, self.configuration)
 
     @property
     def normalises(self) -> bool:
-        with torch.device("meta"):
-            modules = _create(self._plain).modules()
+        modules = _blank(self._plain, None, _version(self._plain)).modules()
         norms = (module for module in modules if "norm" in type(module).__name__.lower())
         return any("weight" in norm._parameters for norm in norms)
 
@@ -253,8 +252,7 @@ def _version(plain: str) -> int:
 @cache
 def _configuration_of(plain: str, version: int) -> Mapping[str, Any]:
     try:
-        with torch.device("meta"):
-            own: Mapping[str, Any] = _create(plain).pretrained_cfg
+        own: Mapping[str, Any] = _blank(plain, None, version).pretrained_cfg
     except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
         message = str(error).partition("\n")[0]
         if not plain.startswith(_HUB):
@@ -281,7 +279,7 @@ def _features(plain: str, side: int) -> int | None:
 def _features_of(plain: str, side: int, version: int) -> int | None:
     try:
         with torch.device("meta"), torch.no_grad():  # shapes without computation
-            network = _create(plain, side).eval()
+            network = _blank(plain, _fixed_side(plain, side), version).eval()
             output = network(torch.zeros(1, 3, side, side))
     except Exception:  # each network refuses a size in its own way
         return None
@@ -292,9 +290,22 @@ def _features_of(plain: str, side: int, version: int) -> int | None:
     return int(output.shape[1]) if whole and one_vector else None
 
 
-def _create(plain: str, side: int | None = None) -> Any:
-    sized = side is not None and _configuration(plain).get("fixed_input_size")
-    options = {"img_size": (side, side)} if sized else {}
+# Ten sides may be tried on a network that is asked for its configuration first.
+@lru_cache(2)
+def _blank(plain: str, side: int | None, version: int) -> Any:
+    """The network without memory for its weights, and without its last layers."""
+    with torch.device("meta"):
+        return _create(plain, side)
+
+
+def _fixed_side(plain: str, side: int) -> int | None:
+    """The side that a network must be built for; None for its own, and if it takes any."""
+    own = _configuration(plain)
+    return side if own.get("fixed_input_size") and own["input_size"][-1] != side else None
+
+
+def _create(plain: str, side: int | None) -> Any:
+    options = {} if side is None else {"img_size": (side, side)}
     return _timm().create_model(plain, pretrained=False, num_classes=0, **options)
 
 
