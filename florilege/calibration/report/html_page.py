@@ -53,11 +53,14 @@ def panel(xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
     """An empty plot for a page; call it, and draw into it, under :data:`STYLE`."""
     figure = Figure(figsize=(4.7, 3.2), layout="constrained")  # inches: legible on a phone
     axes = figure.subplots()
+    # Or the numbers depend on the room for them, and this on their width.
+    axes.locator_params(axis="y", nbins=8)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     return figure, axes
 
 
+_PAD: Final = 4  # pixels around labels
 Markup = NewType("Markup", str)  # HTML that is safe to insert into a page without escaping
 
 _STYLE: Final = """
@@ -155,6 +158,7 @@ def _svg(figure: Figure) -> str:
     """SVG to insert into a page, with text as text and the colours of :func:`_variables`."""
     text = io.StringIO()
     with mpl.rc_context({**STYLE, "svg.fonttype": "none"}):
+        _fit(figure)
         metadata = {"Date": None, "Creator": None}
         figure.savefig(text, format="svg", transparent=True, metadata=metadata)
     svg = re.sub(r"<metadata>.*?</metadata>", "", text.getvalue(), flags=re.DOTALL)
@@ -163,6 +167,25 @@ def _svg(figure: Figure) -> str:
     for name, (colour, _) in COLOURS.items():
         svg = svg.replace(colour, f"var(--{name})")
     return svg
+
+
+def _fit(figure: Figure) -> None:
+    """Make room for labels and legend.
+
+    A constrained layout would measure every text four times, and draw the figure twice.
+    """
+    figure.set_layout_engine(None)
+    [axes] = figure.axes
+    inner, (width, height), labels = axes.bbox, figure.bbox.size, axes.yaxis.get_tightbbox()
+    assert labels is not None
+    above = sum(legend.get_window_extent().height for legend in figure.legends)
+    above += max(0.0, labels.y1 - inner.y1)  # half a number, or the power of ten of all
+    figure.subplots_adjust(
+        left=(inner.x0 - labels.x0 + _PAD) / width,
+        bottom=50 / height,  # two lines, the numbers and what they are of
+        right=1 - 2 * _PAD / width,  # half a number
+        top=1 - (above + 2 * _PAD) / height,
+    )
 
 
 def _variables(*, dark: bool) -> str:
