@@ -54,6 +54,8 @@ def conformal_rank(coverage: RealNumber, rows: int, *, candidates: int = 1) -> i
     return bisect_right(range(1, rank + 1), float(misses), key=bound)
 
 
+# Each kind of score of a calibration, and each coverage, asks again for the same rows.
+@lru_cache(4096)
 def _largest_expected_miss(rank: int, rows: int, candidates: int) -> float:
     r"""Bound on the mean of the largest share of misses of several scores, however dependent.
 

@@ -293,13 +293,15 @@ class NoisyCoverage:
             arXiv 2110.01052.
         """
         share, rate = delta / candidates, self._labels.noise.low
-        chance = _highest_mean(self._chances(), log(1 / (_CHANCE_SHARE * share)) / self._rows)
-        bounds = (1 - rate) * (1 - float(coverage)) + rate * (1 - chance)
         misses = self._misses()
         # Of thresholds with equally many misses the lowest has the lowest bound: if it passes, all
         # of them do.
-        for index in np.flatnonzero(np.diff(misses, prepend=-1)).tolist():
-            if at_most(misses[index], self._rows, bounds[index]) > (1 - _CHANCE_SHARE) * share:
+        lowest = np.flatnonzero(np.diff(misses, prepend=-1))
+        limit = log(1 / (_CHANCE_SHARE * share)) / self._rows
+        chance = _highest_mean(self._chances()[lowest], limit)
+        bounds = (1 - rate) * (1 - float(coverage)) + rate * (1 - chance)
+        for index, bound in zip(lowest.tolist(), bounds.tolist(), strict=True):
+            if at_most(misses[index], self._rows, bound) > (1 - _CHANCE_SHARE) * share:
                 return self._threshold(index - 1)
         return np.inf
 
@@ -333,8 +335,8 @@ def _highest_mean(means: Floats, limit: float) -> Floats:
     for _ in range(50):  # bisection
         middle = (low + high) / 2
         with np.errstate(divide="ignore", invalid="ignore"):
-            inside = np.nan_to_num(means * np.log(means / middle))
-            outside = np.nan_to_num((1 - means) * np.log((1 - means) / (1 - middle)))
+            inside = np.nan_to_num(means * np.log(means / middle), copy=False)
+            outside = np.nan_to_num((1 - means) * np.log((1 - means) / (1 - middle)), copy=False)
         fits = inside + outside <= limit
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     return high
