@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import asyncio
 import atexit
 import functools
 import gc
@@ -99,8 +100,21 @@ def _plain(value: object) -> bool:
     return isinstance(value, bool | int | float | str | tuple)
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """One browser for all tests of a file."""
+@pytest.fixture(scope="session")
+def browser_and_loop() -> Iterator[tuple[Any, asyncio.AbstractEventLoop]]:
+    """One browser for all tests of a process, and the loop that its driver runs."""
     with launched() as browser:
-        yield browser
+        loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
+        yield browser, loop
+        asyncio._set_running_loop(loop)
+
+
+@pytest.fixture(scope="module")
+def chromium(browser_and_loop: tuple[Any, asyncio.AbstractEventLoop]) -> Iterator[Any]:
+    """The browser, for the tests of a file."""
+    browser, loop = browser_and_loop
+    # The driver's loop counts as running between its calls: other files may run none meanwhile.
+    asyncio._set_running_loop(loop)
+    yield browser
+    asyncio._set_running_loop(None)

@@ -347,15 +347,16 @@ def test_a_photo_that_joins_while_the_first_is_prepared_asks_once(page: "Page") 
 @browser
 def test_answers_that_came_later_stay_until_somebody_has_seen_them(page: "Page") -> None:
     left_waiting(page, garden.photo(1))
+    page.evaluate(SEND)
+    wait_until(page, "document.querySelectorAll('.entry:not(:disabled)').length === 1")
     page.evaluate(
         """async () => {
             const { all, put } = await import("./storage.js");
-            const [{ id: _, ...waiting }] = await all();
-            for (let id = 1; id <= 32; id += 1) await put({ ...waiting, id });
+            const [{ id: _, ...answered }] = await all();
+            for (let id = 1; id <= 32; id += 1) await put({ ...answered, id });
         }"""
     )
-    page.reload()  # it sends them
-    wait_until(page, "document.querySelectorAll('.entry:disabled').length === 0")
+    page.reload()
     page.click("#more-entries")
     wait_until(page, "document.querySelectorAll('.entry').length === 33")
     page.click(".entry >> nth=32")
