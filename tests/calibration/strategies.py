@@ -3,6 +3,7 @@
 Uniform random numbers would miss all of these.
 """
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ def score_arrays(draw: st.DrawFn, *, classes: int | None = None, infinite: bool 
     return np.array(values, dtype=dtype).reshape(rows, columns)
 
 
+@cache  # or each example checks a strategy of its own
 def _values(dtype: type, infinite: bool) -> st.SearchStrategy[Any]:
     near = dtype(0.3)
     neighbours = [
@@ -50,6 +52,7 @@ def draw_labels(data: st.DataObject, scores: Scores) -> list[int]:
     return data.draw(st.lists(st.integers(0, classes - 1), min_size=rows, max_size=rows))
 
 
+@cache
 def average_ks(classes: int, *, lowest: int = 0) -> st.SearchStrategy[float]:
     """Wanted mean sizes: whole, fractional with few digits, and the two ends."""
     twentieths = st.integers(lowest * 20, classes * 20).map(lambda steps: steps / 20)

@@ -46,6 +46,15 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, data: str) -> Path:
     return result.path
 
 
+@pytest.fixture
+def without_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages for what they say; writing the drawings takes longer than all else."""
+    monkeypatch.setattr("florilege.calibration.report.html_page._svg", lambda _figure: "")
+
+
+WITHOUT_DRAWINGS = pytest.mark.usefixtures("without_drawings")
+
+
 def evaluate(bundle: Path, data: str, *more: object) -> Result:
     return run("evaluate", bundle, "--data", data, *more)
 
@@ -210,6 +219,7 @@ def test_empty_sets_are_said_and_drawn() -> None:
     assert f"{percent(rate)} are empty" in page.replace("&nbsp;", " ")
 
 
+@WITHOUT_DRAWINGS
 def test_the_page_says_that_it_takes_labels_as_they_are(data: str, tmp_path: Path) -> None:
     bundle, file = make_bundle(tmp_path / "b").path, tmp_path / "r.html"
     for noise in ((), ("--label-noise", "0.02")):
@@ -227,6 +237,7 @@ def test_the_page_says_that_it_takes_labels_as_they_are(data: str, tmp_path: Pat
     assert "This page takes labels as right" in read(file)
 
 
+@WITHOUT_DRAWINGS
 def test_the_page_says_how_much_ties_enlarge_the_sets_of_the_calibration() -> None:
     logits, labels = small_logits(25)
     result = synthetic(logits, labels, min_size=1)
@@ -240,6 +251,7 @@ def test_the_page_says_how_much_ties_enlarge_the_sets_of_the_calibration() -> No
     assert f"thresholds give {100 * (size / 3 - 1):.1f} % on the" in page
 
 
+@WITHOUT_DRAWINGS
 def test_an_older_bundle_stands_beside_the_new_one(bundle: Path, data: str, tmp_path: Path) -> None:
     older = make_bundle(tmp_path / "older", sharper=0.1).path
     calibrate_bundle(older, data)
@@ -286,6 +298,7 @@ def test_a_page_needs_photos(bundle: Path, tmp_path: Path) -> None:
 
 
 @VERBS
+@WITHOUT_DRAWINGS
 def test_a_full_disk_loses_neither_the_figures_nor_the_old_page(
     bundle: Path, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
@@ -305,6 +318,7 @@ def test_a_full_disk_loses_neither_the_figures_nor_the_old_page(
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
 
 
+@WITHOUT_DRAWINGS
 def test_a_closed_gate_still_leaves_its_page(bundle: Path, data: str, tmp_path: Path) -> None:
     (tmp_path / "gate.yaml").write_text("min_rows: 100000")
     more = ("--baseline", bundle, "--gate", tmp_path / "gate.yaml", "--report", tmp_path / "r.html")

@@ -12,6 +12,7 @@ from florilege.plugins.papers.cli import _overrides_of, _points_of, app
 from florilege.plugins.papers.sweep_record import FIGURES, words_of
 from florilege.training.configuration import RunFolder, resolve
 from tests.commands import call, quick_run
+from tests.training.conftest import reports_without_drawings as reports_without_drawings
 from tests.training.small import train_quietly, write_photos
 
 _call = partial(call, app)

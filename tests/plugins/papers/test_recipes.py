@@ -18,6 +18,7 @@ from florilege.training.losses import LOSSES
 from florilege.training.losses import build as build_loss
 from florilege.training.recipes import RECIPES, Recipe
 from tests.plugins.papers.write_recipes import PAGE, page, processor_hours
+from tests.training.conftest import reports_without_drawings as reports_without_drawings
 from tests.training.small import train_quietly, write_photos
 
 CLASSES_OF_SIDE = {32: 100, 224: 1000}
