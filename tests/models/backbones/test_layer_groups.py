@@ -130,7 +130,7 @@ def test_tokens_embeddings_and_bias_tables_are_not_decayed(name: str, spared: se
     ],
 )
 def test_two_blocks_are_a_part_of_the_weights(name: str, share: float) -> None:
-    network = build(name, 3, "linear", image_size=224)
+    network = _network(name)
     network.train_only(2)
     sizes = [(weight.numel(), weight.requires_grad) for weight in network.backbone.parameters()]
     trained = sum(size for size, learns in sizes if learns) / sum(size for size, _ in sizes)
@@ -139,7 +139,7 @@ def test_two_blocks_are_a_part_of_the_weights(name: str, share: float) -> None:
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_b_32", "timm:regnety_002", "timm:convnext_atto"])
 def test_what_is_left_alone_stays_in_evaluation_mode(name: str) -> None:
-    network = build(name, 3, "linear", image_size=224)
+    network = _network(name)
     network.train_only(2)
     for module in network.train().backbone.modules():
         learns = [weight.requires_grad for weight in module.parameters()]

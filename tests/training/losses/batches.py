@@ -24,13 +24,18 @@ class Batch:
         return list(zip(self.scores.tolist(), self.labels.tolist(), strict=True))
 
 
+# Made once, or each example checks strategies of its own.
+_MODERATE, _EXTREME = (
+    st.sampled_from(touchy) | st.floats(-5, 5) for touchy in (TOUCHY[:-4], TOUCHY)
+)
+
+
 @st.composite
 def batches(draw: st.DrawFn, *, most_classes: int = 7, extreme: bool = True) -> Batch:
     """One to four rows of critical or ordinary scores."""
     rows = draw(st.integers(1, 4))
     classes = draw(st.integers(2, most_classes))
-    touchy = TOUCHY if extreme else TOUCHY[:-4]
-    score = st.sampled_from(touchy) | st.floats(-5, 5)
+    score = _EXTREME if extreme else _MODERATE
     scores = draw(
         st.lists(st.lists(score, min_size=classes, max_size=classes), min_size=rows, max_size=rows)
     )
