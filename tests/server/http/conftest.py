@@ -155,6 +155,12 @@ def page(opened: Opened) -> "Page":
     return opened()
 
 
+@pytest.fixture
+def modules(opened: Opened) -> "Page":
+    """A page beside the program's modules that has loaded none of them."""
+    return opened("icon.svg")
+
+
 @pytest.fixture(scope="module")
 def listening(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A server that accepts feedback."""

@@ -18,7 +18,8 @@ HEARD = """[...document.querySelectorAll("[role=status], [role=alert], [aria-liv
     .filter((region) => region.closest("[hidden]") === null)
     .map((region) => region.textContent.trim()).filter((text) => text !== "").join(" | ")"""
 """What a screen reader hears."""
-READY = """document.querySelector("tbody, .card") !== null
+READY = """document.contentType === "image/svg+xml"
+    || document.querySelector("tbody, .card") !== null
     || (document.querySelector("#model")?.textContent ?? "").trim() !== ''"""
 browser = pytest.mark.browser
 PHOTO = garden.encoded(garden.pixels(0.5 * garden.COLOURS[5] + 0.5 * garden.COLOURS[6], side=200))

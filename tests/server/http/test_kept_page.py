@@ -111,11 +111,11 @@ def test_the_page_can_be_installed_and_has_what_apple_wants(page: "Page") -> Non
 @browser
 @pytest.mark.parametrize("installed", [False, True])
 def test_an_apple_device_is_told_to_add_the_page_to_its_home_screen(
-    opened: Opened, installed: bool
+    opened: Opened, running: Running, installed: bool
 ) -> None:
-    page = opened()
+    page = opened("icon.svg")
     page.add_init_script(f"navigator.standalone = {str(installed).lower()};")
-    page.reload()
+    page.goto(running.url)
     wait_until(page, "document.querySelector('#history-kept').textContent !== ''")
     assert page.is_visible("#install") is not installed
     if not installed:

@@ -26,7 +26,7 @@ from tests.server.http.page_actions import (
     stops,
     wait_until,
 )
-from tests.server.server_thread import wait_for
+from tests.server.server_thread import Running, wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import FilePayload, Page, Route
@@ -140,15 +140,16 @@ def test_the_notebook_keeps_what_the_person_said_and_lets_them_change_it(opened:
 
 @browser
 def test_a_plant_that_is_asked_about_again_stays_one_entry_until_it_is_decided(
-    page: "Page",
+    opened: Opened, running: Running
 ) -> None:
     """Another list or place, or a further photo, gives another answer about the same plant."""
+    page = opened("icon.svg")
     listed = {"name": "Vaud", "classes": 9, "calibrated": True}
     change_json(page, "/v1/model", lambda card: card.update(lists=[listed]))
     page.route(
         re.compile(r"/v1/identify\?.*list="), lambda route: route.continue_(url=unlisted(route))
     )
-    page.reload()
+    page.goto(running.url)
     show(page)
     for change in ("Vaud", ""):
         page.select_option("#list", change)
@@ -251,11 +252,12 @@ def test_photos_wait_on_whoever_answers_in_place_of_the_server(page: "Page") -> 
 
 @browser
 def test_a_photo_that_waited_with_a_list_is_answered_without_it_once_the_list_is_gone(
-    page: "Page",
+    opened: Opened, running: Running
 ) -> None:
+    page = opened("icon.svg")
     listed = {"name": "Vaud", "classes": 9, "calibrated": True}
     change_json(page, "/v1/model", lambda card: card.update(lists=[listed]))
-    page.reload()
+    page.goto(running.url)
     page.select_option("#list", "Vaud")
     left_waiting(page, PHOTO)
     page.evaluate(SEND)
@@ -416,10 +418,12 @@ def test_an_old_answer_keeps_its_figures_after_a_calibration(page: "Page") -> No
 
 
 @browser
-def test_without_storage_the_history_lasts_as_long_as_the_page(opened: Opened) -> None:
-    page = opened()
+def test_without_storage_the_history_lasts_as_long_as_the_page(
+    opened: Opened, running: Running
+) -> None:
+    page = opened("icon.svg")
     page.add_init_script("delete window.indexedDB; window.indexedDB = undefined;")
-    page.reload()
+    page.goto(running.url)
     show(page)
     page.wait_for_selector(".entry")
     assert "keeps nothing" in page.inner_text("#history")
@@ -531,10 +535,11 @@ def test_an_answer_is_shared_as_a_picture(page: "Page") -> None:
 
 
 @browser
-def test_what_few_people_open_is_loaded_when_they_do(page: "Page") -> None:
+def test_what_few_people_open_is_loaded_when_they_do(opened: Opened, running: Running) -> None:
+    page = opened("icon.svg")
     calls: list[str] = []
     page.on("request", lambda request: calls.append(request.url.rpartition("/")[2]))
-    page.reload()
+    page.goto(running.url)
     show(page)
     assert not {"notebook-files.js", "zip.js", "card-picture.js"} & set(calls)
     exported(page)

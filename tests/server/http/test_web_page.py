@@ -78,12 +78,14 @@ def test_a_dropped_photo_shows_the_set_that_http_answers(page: "Page", running: 
 
 
 @browser
-def test_photos_chosen_before_the_program_has_come_are_sent(opened: Opened) -> None:
-    page = opened()
+def test_photos_chosen_before_the_program_has_come_are_sent(
+    opened: Opened, running: Running
+) -> None:
+    page = opened("icon.svg")
     held: list[Route] = []
     page.route("**/words.en.js*", lambda route: held.append(route))
     with page.expect_request("**/words.en.js*"):
-        page.reload(wait_until="commit")
+        page.goto(running.url, wait_until="commit")
     choose(page, PHOTO)
     held.pop().continue_()
     page.wait_for_selector("#result:not([hidden])")
@@ -91,7 +93,7 @@ def test_photos_chosen_before_the_program_has_come_are_sent(opened: Opened) -> N
 
 @browser
 def test_every_photo_is_sent_with_its_longest_side_at_1600(page: "Page") -> None:
-    photo = garden.encoded(garden.pixels(garden.COLOURS[3], side=2000), "JPEG")
+    photo = garden.encoded(garden.pixels(garden.COLOURS[3], side=1700), "JPEG")
     page.evaluate("() => { XMLHttpRequest.prototype.send = (form) => { window.form = form; }; }")
     file: FilePayload = {**FILE, "buffer": photo}
     page.set_input_files("#file", [file, file])
@@ -142,12 +144,12 @@ def test_both_ends_of_the_slider_say_what_they_mean(page: "Page", running: Runni
 
 
 @browser
-def test_a_share_never_promises_too_much(page: "Page") -> None:
+def test_a_share_never_promises_too_much(modules: "Page") -> None:
     script = """async (shares) => {
         const { shareText } = await import("./verdict.js");
         return shares.map(shareText);
     }"""
-    shares = page.evaluate(script, [0.5, 0.948, 0.989, 0.993, 0.9999, 1])
+    shares = modules.evaluate(script, [0.5, 0.948, 0.989, 0.993, 0.9999, 1])
     assert shares == ["50%", "95%", "99%", "over 99%", "over 99%", "99%"]
 
 
@@ -495,10 +497,13 @@ def test_the_page_loads_the_thresholds_of_a_restarted_server(
 
 
 @browser
-def test_a_list_that_a_restarted_server_lacks_is_no_longer_asked_for(page: "Page") -> None:
+def test_a_list_that_a_restarted_server_lacks_is_no_longer_asked_for(
+    opened: Opened, running: Running
+) -> None:
+    page = opened("icon.svg")
     listed = {"name": "Vaud", "classes": 9, "calibrated": True}
     change_json(page, "/v1/model", lambda card: card.update(lists=[listed]))
-    page.reload()
+    page.goto(running.url)
     page.select_option("#list", "Vaud")
     page.unroute_all()
     choose(page, PHOTO)
@@ -526,9 +531,10 @@ def test_a_file_that_is_not_a_photo_is_explained_and_the_next_one_works(page: "P
 
 
 @browser
-def test_a_photo_that_is_too_large_is_not_sent(page: "Page") -> None:
+def test_a_photo_that_is_too_large_is_not_sent(opened: Opened, running: Running) -> None:
+    page = opened("icon.svg")
     change_json(page, "/v1/model", lambda card: card["limits"].update(max_body_bytes=100))
-    page.reload()
+    page.goto(running.url)
     calls: list[str] = []
     page.on("request", lambda request: calls.append(request.url))
     page.set_input_files("#file", [FILE])
@@ -590,8 +596,10 @@ def test_a_tap_on_a_card_compares_the_photo_with_pictures_of_the_species(page: "
 
 
 @browser
-def test_a_list_is_asked_for_and_has_thresholds_of_its_own(opened: Opened) -> None:
-    page = opened()
+def test_a_list_is_asked_for_and_has_thresholds_of_its_own(
+    opened: Opened, running: Running
+) -> None:
+    page = opened("icon.svg")
     calls: list[str] = []
 
     def identify(route: "Route") -> None:
@@ -606,7 +614,7 @@ def test_a_list_is_asked_for_and_has_thresholds_of_its_own(opened: Opened) -> No
     listed = {"name": "Vaud", "classes": 9, "calibrated": True}
     change_json(page, "/v1/model", lambda card: card.update(lists=[listed]))
     page.route(ASKED, identify)
-    page.reload()
+    page.goto(running.url)
     show(page)
     assert page.inner_text("#list option:nth-child(2)") == "Vaud (9 species)"
     assert len(shown(page)[0]) > 1
@@ -738,8 +746,8 @@ def test_the_page_speaks_the_language_of_the_browser(
 
 
 @browser
-def test_every_word_is_there_in_every_language(page: "Page") -> None:
-    shapes: dict[str, Any] = page.evaluate(
+def test_every_word_is_there_in_every_language(modules: "Page") -> None:
+    shapes: dict[str, Any] = modules.evaluate(
         """async () => {
             const languages = ["en", "fr", "de", "es"];
             const modules = await Promise.all(languages.map((one) => import(`./words.${one}.js`)));
@@ -778,26 +786,26 @@ COUNTED = {
 
 
 @browser
-def test_one_thing_is_never_said_to_be_many(page: "Page") -> None:
+def test_one_thing_is_never_said_to_be_many(modules: "Page") -> None:
     script = """async ([key, n]) => {
         const modules = await Promise.all(["en", "fr", "de", "es"].map(
             (one) => import(`./words.${one}.js`)));
         return modules.map((one) => one.default[key](n));
     }"""
     for key, wanted in COUNTED.items():
-        texts, more = page.evaluate(script, [key, 1]), page.evaluate(script, [key, 2])
+        texts, more = modules.evaluate(script, [key, 1]), modules.evaluate(script, [key, 2])
         for text, start, several in zip(texts, wanted, more, strict=True):
             assert (text + " ").startswith((f"{start} ", start)), text
             assert "2" in several
         plural = [a.replace("1", "2") == b for a, b in zip(texts, more, strict=True)]
         assert plural[1:3] != [True, True], key
-    assert page.evaluate(script, ["found", 1.5])[1] == "1.5 espèce"
+    assert modules.evaluate(script, ["found", 1.5])[1] == "1.5 espèce"
 
 
 @browser
 @pytest.mark.parametrize("language", ["en", "fr", "de", "es"])
 def test_every_problem_has_words_in_every_language(opened: Opened, language: str) -> None:
-    page = opened(locale=language)
+    page = opened("icon.svg", locale=language)
     texts: dict[str, list[str]] = page.evaluate(
         """async (codes) => {
             const { problemTexts } = await import("./problems.js");
@@ -886,9 +894,12 @@ def corner_of(page: "Page", selector: str) -> tuple[float, float]:
 
 @browser
 def test_no_page_scrolls_sideways(opened: Opened, listening: Running) -> None:
+    page = opened(url=listening.url, locale="de")
     for path in ("", "model.html", "species.html"):
-        page = opened(path, url=listening.url, locale="de")
-        if not path:
+        if path:
+            page.goto(f"{listening.url}/{path}")
+            wait_until(page, READY)
+        else:
             show(page)
             page.click("summary")
         for width in (320, 390, 700, 1280):
@@ -915,10 +926,11 @@ def test_axe_finds_no_fault_in_any_state(opened: Opened, listening: Running) -> 
             faults = [(one["id"], one["nodes"][0]["html"]) for one in page.evaluate(run)]
             assert faults == []
 
-    for path in ("model.html", "species.html"):
-        check(opened(path, url=listening.url))
     page = opened(url=listening.url)
-    check(page)
+    for path in ("model.html", "species.html", ""):
+        page.goto(f"{listening.url}/{path}")
+        wait_until(page, READY)
+        check(page)
     show(page, garden.DULL, PHOTO)
     page.click("summary")
     check(page)
@@ -977,11 +989,11 @@ def test_the_species_page_searches_and_shows_more(opened: Opened) -> None:
 
 
 @browser
-def test_a_page_without_a_server_says_so(opened: Opened) -> None:
+def test_a_page_without_a_server_says_so(opened: Opened, running: Running) -> None:
+    page = opened("icon.svg")
     for path in ("model.html", "species.html"):
-        page = opened(path)
         page.route(re.compile("/v1/"), lambda route: route.fulfill(status=504, body=HTML))
-        page.reload()
+        page.goto(f"{running.url}/{path}")
         page.wait_for_selector("text=The service is unavailable")
         page.unroute(re.compile("/v1/"))
         page.click("#again")
@@ -1021,7 +1033,7 @@ def test_photos_are_sent_small_upright_and_without_what_the_camera_wrote(page: "
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation], exif[ExifTags.Base.Make] = 6, "Secret camera"
     exif.get_ifd(ExifTags.IFD.GPSInfo)[ExifTags.GPS.GPSLatitudeRef] = "N"
-    for side, sent_side in ((2400, 1600), (90, 90)):
+    for side, sent_side in ((1700, 1600), (90, 90)):
         buffer = io.BytesIO()
         pixels = garden.pixels(garden.COLOURS[5], side=side)[: side // 2]
         Image.fromarray(pixels).save(buffer, "JPEG", exif=exif)
@@ -1053,12 +1065,12 @@ def photographed(
 
 
 @pytest.fixture
-def placed(opened: Opened) -> Callable[..., tuple["Page", list[str]]]:
+def placed(opened: Opened, running: Running) -> Callable[..., tuple["Page", list[str]]]:
     """Opens the page of a model that uses places, and the addresses that it asks."""
 
     def open_page(regions: list[str] | None = None, **options: Any) -> tuple["Page", list[str]]:
         here = {"latitude": 10.0, "longitude": 20.0}
-        page = opened(geolocation=here, permissions=["geolocation"], **options)
+        page = opened("icon.svg", geolocation=here, permissions=["geolocation"], **options)
         places = {"regions": regions, "cell_degrees": 5.0, "calibrated": ["region_and_month"]}
         calls: list[str] = []
 
@@ -1072,7 +1084,7 @@ def placed(opened: Opened) -> Callable[..., tuple["Page", list[str]]]:
 
         change_json(page, "/v1/model", lambda card: card.update(places=places))
         page.route(ASKED, identify)
-        page.reload()
+        page.goto(running.url)
         wait_until(page, READY)
         return page, calls
 
@@ -1155,9 +1167,9 @@ CAMERA = """async (text) => {
 
 
 @browser
-def test_what_cameras_write_is_read_or_left_out(page: "Page") -> None:
+def test_what_cameras_write_is_read_or_left_out(modules: "Page") -> None:
     def data(photo: bytes) -> tuple[int | None, tuple[float, float] | None]:
-        found = page.evaluate(CAMERA, base64.b64encode(photo).decode())
+        found = modules.evaluate(CAMERA, base64.b64encode(photo).decode())
         place = found["position"]
         day = found["date"]
         assert day is None or int(day[5:7]) == found["month"]
@@ -1208,9 +1220,11 @@ WRITTEN = {
 
 
 @browser
-def test_a_place_and_a_damaged_part_are_read_as_predict_does(page: "Page", tmp_path: Path) -> None:
+def test_a_place_and_a_damaged_part_are_read_as_predict_does(
+    modules: "Page", tmp_path: Path
+) -> None:
     def read(data: bytes) -> tuple[str | None, tuple[float, float] | None]:
-        camera = page.evaluate(CAMERA, base64.b64encode(data).decode())
+        camera = modules.evaluate(CAMERA, base64.b64encode(data).decode())
         place = camera["position"]
         return camera["date"], place and (
             round(place["latitude"], 6), round(place["longitude"], 6)
