@@ -6,14 +6,17 @@ And read those of the web pages, as a server sends them and as the offline page 
 import fcntl
 import hashlib
 import json
+import math
 import os
 import stat
 import struct
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from errno import EACCES, EAGAIN, EFBIG, EINVAL
+from contextvars import ContextVar
+from errno import EACCES, EAGAIN, EFBIG, EINVAL, ETIMEDOUT
 from importlib.resources import files
 from io import BufferedReader
 from pathlib import Path
@@ -67,6 +70,28 @@ def open_written(path: Path) -> BufferedReader:
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115  # the caller closes it
     os.set_blocking(file.fileno(), True)  # for the rest of what somebody writes
     return file
+
+
+PIPE_WAIT_S: Final = ContextVar("PIPE_WAIT_S", default=math.inf)
+"""How long `read_written` waits for a pipe. A program that starts may wait for a password."""
+
+
+def read_written(path: Path) -> bytes:
+    """All of a file or a pipe; one that nobody writes is empty.
+
+    ``OSError`` also if whoever writes a pipe has not ended it within `PIPE_WAIT_S`.
+    """
+    content, ends_at = b"", time.monotonic() + PIPE_WAIT_S.get()
+    with open_written(path) as file:
+        os.set_blocking(file.fileno(), False)  # no other thread can end a read that waits
+        while (part := file.raw.read()) != b"":
+            if part:  # None where there is nothing yet
+                content += part
+            elif time.monotonic() > ends_at:
+                raise OSError(ETIMEDOUT, "it is a pipe, and its writer has not ended it", str(path))
+            else:
+                time.sleep(0.01)
+    return content
 
 
 def check_writable(path: Path) -> None:

@@ -31,7 +31,7 @@ from florilege.errors import (
     os_error_as,
     repeated,
 )
-from florilege.files import open_written
+from florilege.files import read_written
 
 if TYPE_CHECKING:  # the class table needs pydantic, the records of calibrations do not
     from florilege.models.classes import ClassTable
@@ -345,8 +345,7 @@ def list_files(word: str) -> list[tuple[str, Path]]:
 
 def _ids(path: Path) -> list[str]:
     try:
-        with open_written(path) as file:
-            text = file.read().decode("utf-8-sig")
+        text = read_written(path).decode("utf-8-sig")
     except FileNotFoundError as error:
         near = did_you_mean(nearest_paths(path))
         raise DataError(f"no list and no file is named {path}{near}") from error

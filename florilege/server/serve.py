@@ -14,12 +14,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
 import uvicorn
 from fastapi import FastAPI
 from starlette.datastructures import State
 
 from florilege.errors import BundleError, DataError, FlorilegeError
+from florilege.files import PIPE_WAIT_S
 from florilege.models.bundle import MANIFEST, BundleFolder
 from florilege.models.regions import list_files
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
@@ -33,6 +35,7 @@ from florilege.server.settings import Settings
 
 log = logging.getLogger("florilege.server")
 
+_PIPE_WAIT_S: Final = 2.0  # in place of keys or a list: a stop waits for a reload
 _Fingerprint = tuple[int | str, ...] | None
 """Tells a file or a folder from a changed one; None if there is none."""
 Fingerprints = dict[Path, _Fingerprint]
@@ -161,6 +164,7 @@ class Reloader:
                 await task
 
     async def _run(self) -> None:
+        PIPE_WAIT_S.set(_PIPE_WAIT_S)
         poll_s = self.engine.settings.reload_every_s or None
         while True:
             with suppress(TimeoutError):

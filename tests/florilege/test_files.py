@@ -5,9 +5,11 @@ import io
 import os
 import subprocess
 import sys
+import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import Mock
@@ -16,7 +18,14 @@ import pytest
 
 from florilege import files
 from florilege.errors import UsageError
-from florilege.files import LOCK, check_writable, folder_lock, open_stored, write_atomic
+from florilege.files import (
+    LOCK,
+    check_writable,
+    folder_lock,
+    open_stored,
+    read_written,
+    write_atomic,
+)
 
 
 def test_the_content_is_replaced(tmp_path: Path) -> None:
@@ -138,6 +147,19 @@ def test_a_failure_frees_the_folder(tmp_path: Path) -> None:
     with pytest.raises(KeyError), folder_lock(tmp_path):
         raise KeyError
     assert not list(tmp_path.iterdir())
+
+
+def test_a_start_waits_for_a_pipe_until_its_writer_ends(tmp_path: Path) -> None:
+    """Such as `--keys-file <(gpg --decrypt keys.gpg)`, where somebody types a password."""
+    path, parts = tmp_path / "keys", (b"a ", b"key\n")
+    os.mkfifo(path)
+    with ThreadPoolExecutor(1) as pool, path.open("r+b", buffering=0) as writer:
+        content = pool.submit(read_written, path)
+        for part in parts:
+            time.sleep(0.02)
+            writer.write(part)
+            assert not content.done()
+    assert content.result() == b"a key\n"
 
 
 @pytest.mark.parametrize("make", [Path.symlink_to, lambda path, _: os.mkfifo(path)])

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -353,18 +353,31 @@ def test_sighup_reads_the_keys_again_and_a_bad_file_leaves_the_old_ones(
         assert [get(running, "/v1/model", key)[0] for key in ("k1", "k2")] == [403, 200]
 
 
+@pytest.mark.parametrize("stalls", [False, True], ids=["nobody writes", "its writer stalls"])
 def test_a_pipe_in_place_of_keys_or_a_list_keeps_nobody_waiting(
-    served: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    stalls: bool,
+    served: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Not the next reload either, nor the end of the server."""
+    monkeypatch.setattr("florilege.server.serve._PIPE_WAIT_S", 0.02)
     keys, listed = tmp_path / "keys", tmp_path / "here"
     keys.write_text(line("a", "k1"))
     listed.write_text("1001\n1002\n")
-    with Running(served, keys_file=keys, lists=(f"here={listed}",)) as running:
+    with (
+        Running(served, keys_file=keys, lists=(f"here={listed}",)) as running,
+        ExitStack() as open_,
+    ):
         for path, refusal in ((keys, "keeping the current keys"), (listed, "keeping garden")):
             path.unlink()
             os.mkfifo(path)
+            if stalls:
+                open_.callback(os.close, os.open(path, os.O_RDWR))
             reload(running)
             assert refusal in caplog.text
+            assert ("its writer has not ended it" in caplog.text) == stalls
             assert get(running, "/v1/model", "k1")[1]["lists"][0]["classes"] == 2
     assert outcomes(running) == {"swapped": 0, "unchanged": 1, "refused": 1}
 

@@ -12,7 +12,7 @@ from fastapi import Request
 from limits import RateLimitItem, parse
 
 from florilege.errors import UsageError
-from florilege.files import open_written
+from florilege.files import read_written
 from florilege.processes import WorkerGroup
 from florilege.processes.shared_state import request_times
 from florilege.server.problems import Code, Problem
@@ -106,8 +106,7 @@ class ApiKeys:
 def _read(path: Path) -> Mapping[str, _ApiKey]:
     try:
         # Editors on Windows may begin a file with a byte order mark.
-        with open_written(path) as file:
-            text = file.read().decode("utf-8-sig")
+        text = read_written(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UsageError(f"--keys-file {path} cannot be read: {reason}") from error
