@@ -9,10 +9,10 @@ so new splits are drawn.
 import hashlib
 import json
 import os
-import shutil
 import struct
 import subprocess
 import sys
+import tarfile
 import time
 import urllib.request
 import zlib
@@ -282,7 +282,10 @@ def _fetch_flowers102(folder: Path, names: Sequence[str]) -> Path:
         if not (folder / _PHOTOS).is_dir():
             archive = _download(ARCHIVE, folder)
             with TemporaryDirectory(dir=folder) as partial:  # all photos or none
-                shutil.unpack_archive(archive, partial, filter="data")
+                with tarfile.open(archive) as photos:
+                    # Pythons before 3.11.4 have no filters; the archive is the one we know.
+                    photos.extraction_filter = getattr(tarfile, "data_filter", None)
+                    photos.extractall(partial)
                 (Path(partial) / _PHOTOS).rename(folder / _PHOTOS)
             archive.unlink()
         paths = [f"{_PHOTOS}/image_{number:05}.jpg" for number in range(1, len(labels) + 1)]

@@ -97,6 +97,17 @@ def test_without_a_network_a_file_may_be_put_in_its_place(
     assert not host.requests
 
 
+def test_a_python_older_than_3_11_4_unpacks_them_too(
+    host: FlowerHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of Debian 12 knows no filters."""
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    monkeypatch.setattr(
+        tarfile.TarFile, "extractall", lambda _, folder: (Path(folder) / "jpg").mkdir()
+    )
+    assert _fetch_flowers102(tmp_path, NAMES).is_file()
+
+
 def test_a_full_disk_leaves_the_archive_for_the_next_call(
     host: FlowerHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

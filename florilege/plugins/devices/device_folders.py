@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import tarfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
@@ -146,8 +147,8 @@ def _read_runtime(path: Path | None) -> dict[str, bytes]:
             files = {name: (path / "dist" / name).read_bytes() for name in SHA256}
         else:
             with tarfile.open(path) as archive:
-                files = {name: _member(archive, f"package/dist/{name}") for name in SHA256}
-    except (OSError, KeyError, tarfile.TarError) as error:
+                files = _unpack(archive)
+    except (OSError, EOFError, KeyError, tarfile.TarError, zlib.error) as error:
         raise UsageError(f"--runtime {path} is not {PACKAGE}: {error}; {_ADVICE}") from error
     for name, content in files.items():
         if hashlib.sha256(content).hexdigest() != SHA256[name]:
@@ -158,11 +159,15 @@ def _read_runtime(path: Path | None) -> dict[str, bytes]:
     return files
 
 
-def _member(archive: tarfile.TarFile, name: str) -> bytes:
-    file = archive.extractfile(name)
-    if file is None:
-        raise KeyError(f"{name} is not a file")
-    return file.read()
+def _unpack(archive: tarfile.TarFile) -> dict[str, bytes]:
+    """In one pass: by its name, a member is looked for in all of the archive from its beginning."""
+    names, files = {f"package/dist/{name}": name for name in SHA256}, dict[str, bytes]()
+    for member in archive:
+        if member.name in names and (file := archive.extractfile(member)) is not None:
+            files[names.pop(member.name)] = file.read()
+            if not names:
+                return files
+    raise KeyError(f"filename {min(names)!r} not found")
 
 
 LARGEST_MODEL: Final = 1_000_000_000
