@@ -6,8 +6,9 @@ path or a bug, has exit code 1. :func:`suggestion` adds the known names similar 
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -53,8 +54,21 @@ class SomeInputsFailed(FlorilegeError):
     exit_code = 6
 
 
+DISK_FULL: Final = (ENOSPC, EDQUOT)
+"""A disk without room, or a user without a share of it."""
+
+
+def way_out(error: OSError) -> str:
+    """What to do about a path that cannot be used."""
+    if error.errno in DISK_FULL:
+        return "free some space or choose another path"
+    return "choose another path, or make this one usable"
+
+
 @contextmanager
-def os_error_as(kind: type[FlorilegeError], what: str, remedy: str = "") -> Iterator[None]:
+def os_error_as(
+    kind: type[FlorilegeError], what: str, remedy: str | Callable[[OSError], str] = ""
+) -> Iterator[None]:
     """Raise ``kind`` for an `OSError` in the block: ``what`` failed, the reason and a remedy.
 
     The message names the file or folder of the error if ``what`` does not.
@@ -64,7 +78,8 @@ def os_error_as(kind: type[FlorilegeError], what: str, remedy: str = "") -> Iter
     except OSError as error:
         name = str(error.filename or "")
         where = "" if name in what else f" ({name})"
-        raise kind(f"{what}: {error.strerror or error}{where}{remedy}") from error
+        advice = remedy if isinstance(remedy, str) else remedy(error)
+        raise kind(f"{what}: {error.strerror or error}{where}{advice}") from error
 
 
 def reason_of(error: Exception) -> str:

@@ -7,7 +7,6 @@ a heading of their own are for few people: ``--help`` names them, ``--help-all``
 old name of a command or flag works for one version.
 """
 
-import errno
 import os
 import re
 import sys
@@ -21,7 +20,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
-from florilege.errors import FlorilegeError, did_you_mean, suggestion
+from florilege.errors import DISK_FULL, FlorilegeError, did_you_mean, suggestion, way_out
 from florilege.terminal import between_words, warn
 
 _WIDTH = 80
@@ -244,11 +243,8 @@ def _path_message(error: Exception) -> str | None:
     """The message about a path that cannot be used; None for other errors."""
     if not isinstance(error, OSError):
         return None
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{error.filename or 'the disk'}: {error.strerror}; free some space and try again"
-    if error.errno is None or error.filename is None:
-        return None
-    return f"{error.filename}: {error.strerror}; choose another path, or make this one usable"
+    where = error.filename or ("the disk" if error.errno in DISK_FULL else None)
+    return where and f"{where}: {error.strerror or error}; {way_out(error)}"
 
 
 def _write_details(error: Exception) -> str:

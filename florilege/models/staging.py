@@ -22,7 +22,7 @@ from typing import Annotated, Final, TypeVar
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from florilege.errors import BundleError, did_you_mean, nearest_paths, os_error_as
+from florilege.errors import BundleError, did_you_mean, nearest_paths, os_error_as, way_out
 from florilege.files import open_regular, read_regular, sync_folder, write_atomic
 
 Content = TypeVar("Content")
@@ -171,8 +171,11 @@ class BundleFolder:
 
     def failures_named(self) -> AbstractContextManager[None]:
         """Turn a disk failure into a :class:`BundleError` that says the old files are unchanged."""
-        advice = "; existing files are unchanged: free some space or choose another path"
-        return os_error_as(BundleError, f"writing {self.path} failed", advice)
+        return os_error_as(
+            BundleError,
+            f"writing {self.path} failed",
+            lambda error: f"; existing files are unchanged: {way_out(error)}",
+        )
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -449,6 +449,24 @@ def test_killed_twice_in_a_row_the_bundle_still_stands(tmp_path: Path) -> None:
             assert state(folder) in (OLD, NEW, other)
 
 
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "free some space or choose another path"),
+        (errno.EDQUOT, "free some space or choose another path"),
+        (errno.EROFS, "choose another path, or make this one usable"),
+        (errno.EACCES, "choose another path, or make this one usable"),
+    ],
+    ids=errno.errorcode.get,
+)
+def test_the_remedy_is_that_of_the_fault(number: int, remedy: str, tmp_path: Path) -> None:
+    """Nobody frees space on a disk that is mounted to be read."""
+    with Disk(1, OSError(number, os.strerror(number)), dead=True).in_use():
+        message = complaint(write, tmp_path / "bundle")
+    reason = f"writing {tmp_path / 'bundle'} failed: {os.strerror(number)}"
+    assert message == f"{reason}; existing files are unchanged: {remedy}"
+
+
 @pytest.mark.parametrize(("before", "change"), CHANGES)
 def test_a_full_disk_leaves_what_there_was_and_nothing_half_written(
     tmp_path: Path, before: dict[str, bytes] | None, change: Change
