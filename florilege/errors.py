@@ -59,10 +59,10 @@ DISK_FULL: Final = (ENOSPC, EDQUOT)
 
 
 def way_out(error: OSError) -> str:
-    """What to do about a path that cannot be used."""
+    """The end of a message about a path that cannot be used: what to do."""
     if error.errno in DISK_FULL:
-        return "free some space or choose another path"
-    return "choose another path, or make this one usable"
+        return "; free some space or choose another path"
+    return "; choose another path, or make this one usable"
 
 
 @contextmanager

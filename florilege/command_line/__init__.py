@@ -244,7 +244,7 @@ def _path_message(error: Exception) -> str | None:
     if not isinstance(error, OSError):
         return None
     where = error.filename or ("the disk" if error.errno in DISK_FULL else None)
-    return where and f"{where}: {error.strerror or error}; {way_out(error)}"
+    return where and f"{where}: {error.strerror or error}{way_out(error)}"
 
 
 def _write_details(error: Exception) -> str:

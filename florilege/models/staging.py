@@ -171,11 +171,8 @@ class BundleFolder:
 
     def failures_named(self) -> AbstractContextManager[None]:
         """Turn a disk failure into a :class:`BundleError` that says the old files are unchanged."""
-        return os_error_as(
-            BundleError,
-            f"writing {self.path} failed",
-            lambda error: f"; existing files are unchanged: {way_out(error)}",
-        )
+        failure = f"writing {self.path} failed and changed nothing"
+        return os_error_as(BundleError, failure, way_out)
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -463,8 +463,8 @@ def test_the_remedy_is_that_of_the_fault(number: int, remedy: str, tmp_path: Pat
     """Nobody frees space on a disk that is mounted to be read."""
     with Disk(1, OSError(number, os.strerror(number)), dead=True).in_use():
         message = complaint(write, tmp_path / "bundle")
-    reason = f"writing {tmp_path / 'bundle'} failed: {os.strerror(number)}"
-    assert message == f"{reason}; existing files are unchanged: {remedy}"
+    failure = f"writing {tmp_path / 'bundle'} failed and changed nothing"
+    assert message == f"{failure}: {os.strerror(number)}; {remedy}"
 
 
 @pytest.mark.parametrize(("before", "change"), CHANGES)

@@ -30,7 +30,7 @@ from florilege.calibration.scores import score_name
 from florilege.calibration.settings import EvaluateCommand
 from florilege.calibration.threshold import threshold_text
 from florilege.calibration.view import PLAIN, View
-from florilege.errors import UsageError, install_hint
+from florilege.errors import UsageError, install_hint, os_error_as, way_out
 from florilege.files import check_writable
 from florilege.models.output_store import cache_folder
 from florilege.terminal import Titled, new_table, warn
@@ -332,15 +332,10 @@ def page_maker(report: Path) -> PageMaker:
         raise UsageError(f"--report {report} is a folder: name an HTML file to write")
     try:
         from florilege.calibration.report.evaluation_report import evaluation_report
-
-        check_writable(report)
     except ModuleNotFoundError as error:
         raise UsageError(
             f"--report needs {error.name}; leave it out, or {install_hint('report')}"
         ) from error
-    except OSError as error:
-        raise UsageError(
-            f"--report {report} cannot be written: {error.strerror}; name a file in an existing "
-            "folder"
-        ) from error
+    with os_error_as(UsageError, f"--report {report} cannot be written", way_out):
+        check_writable(report)
     return evaluation_report
