@@ -17,11 +17,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from florilege.errors import installed
+from florilege.errors import installed, way_out
+from florilege.files import check_writable
 from florilege.models.bundle import MODEL
 from florilege.models.images import DECODER_VERSION
 from florilege.models.runtime import OPENVINO, WHEELS
 from florilege.models.session import FEATURES, Session
+from florilege.terminal import warn
 
 Floats = npt.NDArray[np.float32]
 _PHOTO_BYTES: Final = 32  # SHA-256 of the bytes of a photo
@@ -186,10 +188,19 @@ def cache_folder(option: str | None) -> Path | None:
     """The folder that an option ``--output-cache`` means; None for ``none``.
 
     Without the option it is in the user's folder of caches, which anybody may empty; a user without
-    a home, as in a container, has none.
+    a home, as in a container, has none. A folder that is asked for and cannot be written is worth a
+    warning; the command does without.
     """
+    if option == "none":
+        return None
     if option is not None:
-        return None if option == "none" else Path(option)
+        folder = Path(option)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            check_writable(folder / _RECORDS)
+        except OSError as error:
+            warn(f"--output-cache {folder} keeps nothing: {error.strerror}{way_out(error)}")
+        return folder
     try:
         caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     except RuntimeError:

@@ -176,7 +176,7 @@ def test_stores_used_longest_ago_make_room_and_nothing_else_does(
 
 def test_the_option_names_a_folder_or_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert cache_folder("none") is None
-    assert cache_folder("here") == Path("here")
+    assert cache_folder(str(tmp_path / "new" / "here")) == tmp_path / "new" / "here"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder(None) == tmp_path / "florilege" / "outputs"
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -184,14 +184,30 @@ def test_the_option_names_a_folder_or_none(monkeypatch: pytest.MonkeyPatch, tmp_
     assert cache_folder(None) == tmp_path / "home" / ".cache" / "florilege" / "outputs"
 
 
-def test_a_user_without_a_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["file", "file/cache"])
+def test_a_folder_that_was_asked_for_and_keeps_nothing_is_worth_a_warning(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    assert cache_folder(str(tmp_path / name)) == tmp_path / name
+    message = capsys.readouterr().err
+    assert message.startswith(f"warning: --output-cache {tmp_path / name} keeps nothing: ")
+    assert message.count("warning:") == 1
+    assert cache_folder(str(tmp_path / "cache"))
+    assert capsys.readouterr().err == ""
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_user_without_a_home_keeps_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", no_home)
     assert cache_folder(None) is None
-    assert cache_folder("here") == Path("here")
+    assert cache_folder(str(tmp_path / "new" / "here")) == tmp_path / "new" / "here"
 
 
 def test_a_folder_of_somebody_else_is_not_used(
