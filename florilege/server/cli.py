@@ -39,7 +39,7 @@ from florilege.server.process import (
     LOOP_TURN_MS,
     allow_connections,
     bind,
-    ignore_hangups,
+    end_with_terminal,
     log_to_stderr,
     request_long_turns,
     tune_malloc,
@@ -96,7 +96,7 @@ def _serve_command(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")] = 8000,
 ) -> None:
     """Serve prediction sets over HTTP, with a web page at /."""
-    ignore_hangups()
+    end_with_terminal()
     allow_connections()
     log_to_stderr(settings)
     listener = bind(host, port)

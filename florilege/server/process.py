@@ -260,6 +260,12 @@ def terminal_watch() -> Callable[[], bool]:
     return lambda: started_there and not sys.stderr.isatty()
 
 
+def end_with_terminal() -> None:
+    """Until a server is ready, SIGHUP stops it if its terminal was closed, and is else ignored."""
+    closed = terminal_watch()
+    signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGINT) if closed() else 0)
+
+
 def ignore_hangups() -> None:
-    """Ignore SIGHUP: a server cannot reload before it is ready or while it stops."""
+    """Ignore SIGHUP: a worker cannot reload before it is ready, nor a server while it stops."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

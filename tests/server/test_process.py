@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from starlette.datastructures import State
 
-from florilege.server.process import request_long_turns, tune_malloc
+from florilege.server.process import end_with_terminal, request_long_turns, tune_malloc
 from florilege.server.serve import Reloader
 from florilege.server.settings import Settings
 from tests.server.thread_turns import turn_ms
@@ -50,11 +50,17 @@ def test_a_hangup_stops_a_server_whose_terminal_is_closed(monkeypatch: pytest.Mo
         patched.setattr(signal, "raise_signal", signals.append)
         engine = SimpleNamespace(settings=Settings(bundle=Path("nowhere")))
         reloader = Reloader(State({"engine": engine, "keys": None}))
+        before = signal.getsignal(signal.SIGHUP)
+        end_with_terminal()  # until it is ready
+        os.kill(os.getpid(), signal.SIGHUP)
         reloader.handle_hangup()
         assert signals == []
         os.close(master)
-        reloader.handle_hangup()
+        os.kill(os.getpid(), signal.SIGHUP)
         assert signals == [signal.SIGINT]
+        reloader.handle_hangup()
+        assert signals == [signal.SIGINT] * 2
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_server_opens_more_files_where_the_system_allows_it() -> None:
