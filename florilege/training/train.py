@@ -75,6 +75,9 @@ def train_run(
             if not ranks.alone:
                 raise
             raise all_named(config.data) or error from error
+        except SystemExit as error:  # the losses name those of their own
+            name = f"backbone {config.backbone}"
+            raise UsageError(f"{name} ends the program with sys.exit: {error}") from error
 
 
 @contextmanager

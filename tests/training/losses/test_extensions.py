@@ -259,6 +259,13 @@ def quits():
     raise SystemExit(1)
 
 
+class Trains(nn.Flatten):
+    def forward(self, image):
+        if self.training:
+            raise SystemExit("no GPU")
+        return super().forward(image.mean((2, 3)))
+
+
 class Branches(nn.Flatten):
     def forward(self, image):
         values = super().forward(image.mean((2, 3)))
@@ -278,6 +285,8 @@ def test_a_run_takes_a_loss_and_a_backbone_of_others_and_its_bundle_does_not_nee
     train_run(config, tmp_path / "run", say=print)
     train_run(small_config(photos, **own), tmp_path / "run", resume=True, say=print)
     assert len(rows_of(tmp_path / "run")) == 2
+    with pytest.raises(UsageError, match=r"backbone own_code:Trains ends the .* sys\.exit: no GPU"):
+        train_run(small_config(photos, backbone="own_code:Trains"), tmp_path / "quits", say=print)
     export_run(tmp_path / "run", tmp_path / "bundle")
     monkeypatch.delitem(sys.modules, "own_code")
     (tmp_path / "own_code.py").unlink()
