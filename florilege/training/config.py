@@ -74,7 +74,7 @@ class TrainConfig(SettingsGroup):
     everything."""
     head: Literal["auto", "linear", "cosine", "two_head"] = "auto"
     """Last layer; `auto` takes the one that fits the loss."""
-    head_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    head_scale: float | None = Field(default=None, gt=0, le=1e30)
     """Multiplier of the cosines of a cosine head, for a loss without a scale of its own; null is
     10."""
     multi_label_prior: float | None = Field(default=None, gt=0, lt=1)

@@ -50,13 +50,13 @@ class OptimiserConfig(SettingsGroup):
     name: Literal["sgd", "adamw", "lbfgs"] = "sgd"
     """Stochastic gradient descent, Adam with decoupled weight decay, or, for a head with `freeze`,
     L-BFGS over all photos at once: it needs no rate, schedule or batches."""
-    learning_rate: Positive | None = 0.05
+    learning_rate: float | None = Field(default=0.05, gt=0, le=1e30)
     """Peak learning rate; 0.001 with `adamw`."""
     momentum: float | None = Field(default=0.9, ge=0, lt=1)
     """`sgd`: share of each step that carries over into the next."""
     nesterov: bool | None = True
     """`sgd`: Nesterov's form of the momentum; needs `momentum` > 0."""
-    weight_decay: float | None = Field(default=1e-4, ge=0)
+    weight_decay: float | None = Field(default=1e-4, ge=0, le=1e30)
     """`sgd`: L2 penalty; `adamw`: decoupled decay, relative to the learning rate, 0.05; `lbfgs`: L2
     penalty on standardised features, null lets `val` choose one of 0.01, 0.03, 0.1, 0.3, 1, 3, or
     beyond while accuracy rises; of smaller ones for more than 100 classes."""

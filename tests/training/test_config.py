@@ -17,7 +17,10 @@ def _complaint(error: ValidationError) -> str:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("optimiser.learning_rate", math.nan, "a number > 0, or null"),
+        ("optimiser.learning_rate", math.nan, "a number in (0, 1e+30], or null"),
+        ("optimiser.learning_rate", 1e300, "a number in (0, 1e+30], or null"),  # of float32
+        ("optimiser.weight_decay", 1e300, "a number in [0, 1e+30], or null"),
+        ("head_scale", 1e300, "a number in (0, 1e+30], or null"),
         ("optimiser.name", "adam", "one of sgd, adamw, lbfgs"),
         ("optimiser.momentum", 1.0, "a number in [0, 1), or null"),
         ("optimiser.layer_decay", 0.0, "a number in (0, 1]"),
@@ -34,7 +37,7 @@ def _complaint(error: ValidationError) -> str:
         ("augment.shift", -1, "a whole number >= 0"),
         ("validation.k", 0.9, "a number >= 1"),
         ("validation.patience", 0, "a whole number >= 1, or null"),
-        ("head_scale", math.inf, "finite and a number > 0, or null"),
+        ("class_weight_power", math.inf, "finite and a number >= 0"),
         ("loss", {}, "a mapping with a name"),
         ("image_size", 4097, "a whole number in [8, 4096], or null"),
         ("mean", [0.5, 0.5], "a list of 3 numbers, or null"),
