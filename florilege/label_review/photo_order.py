@@ -20,7 +20,7 @@ from florilege.data.corrections import RANDOM
 from florilege.data.options import fraction
 from florilege.data.records import Dataset
 from florilege.data.sources import Pool
-from florilege.errors import BundleError, DataError, UsageError, first
+from florilege.errors import BundleError, DataError, UsageError, first, os_error_as
 from florilege.label_review import ReviewPage, Summary, Verdict
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.output_store import OutputStore, photo_id
@@ -238,10 +238,8 @@ def _sets(bundle: Bundle, record: CalibrationRecord, outputs: SplitOutputs) -> I
 
 def _stored_features(pool: Pool, folder: Path) -> Singles:
     """The features that a training stored in ``folder``."""
-    try:
+    with os_error_as(DataError, "a photo cannot be read", "; `florilege data check` lists all"):
         ids = [photo_id(pool.read(row)) for row in range(len(pool))]
-    except OSError as error:
-        raise DataError(f"a photo cannot be read: {error}; `florilege data check`") from error
     try:
         store = OutputStore.of_features(folder)
     except ValueError as error:

@@ -97,6 +97,8 @@ class GracefulServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
+        if self.force_exit:  # by a second Ctrl-C; uvicorn would leave votes unwritten
+            await self.lifespan.shutdown()
         log.info("stopped")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from florilege import settings
-from florilege.errors import UsageError
+from florilege.errors import UsageError, os_error_as, way_out
 from florilege.models.images import MAX_PIXELS
 from florilege.models.runtime import RuntimeName
 from florilege.server.bounds import MAX_DECODING_PIXELS
@@ -132,10 +132,8 @@ class Settings(settings.FlagSettings):
 
 def writable_folder(folder: Path, flag: str) -> Path:
     """The folder that ``flag`` names; if missing, it is created for its owner alone."""
-    try:
+    with os_error_as(UsageError, f"{flag}: {folder} cannot be created", way_out):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{flag}: {folder} cannot be created: {error.strerror}") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"{flag}: {folder} cannot be written by this user")
     return folder

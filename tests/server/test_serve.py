@@ -13,6 +13,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -27,7 +28,7 @@ from florilege.server.serve import GracefulServer
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.server_process import ROOT, ServeProcess
-from tests.server.server_thread import wait_for
+from tests.server.server_thread import Running, wait_for
 from tests.server.thread_turns import turn_ms, turns_ms
 
 PHOTO = garden.encoded(garden.pixels(garden.COLOURS[4], side=900), "JPEG", quality=95)
@@ -138,6 +139,16 @@ def test_a_second_signal_cuts_the_notice_short(bundle: Path) -> None:
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(20) == 0
     assert served.lines[-1].endswith(" INFO stopped\n")
+
+
+def test_a_second_ctrl_c_ends_it_as_cleanly(bundle: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise the log closes with a traceback, and the last votes are not written."""
+    with Running(bundle) as running:
+        close = running.engine.close = Mock(side_effect=running.engine.close)
+        for _ in range(2):
+            running.server.handle_exit(signal.SIGINT, None)
+    assert close.call_count == 1
+    assert "Traceback" not in caplog.text
 
 
 def test_a_port_that_is_taken_is_a_clear_error(bundle: Path) -> None:

@@ -11,6 +11,7 @@ from florilege.calibration.record.record_file import PROVENANCE, card, differenc
 from florilege.calibration.rules import RULES
 from florilege.data.layouts import ClassFile, read_classes, read_pictures
 from florilege.errors import BundleError, count_of, first
+from florilege.hooks import local_bundle
 from florilege.models.bundle import Bundle, name_classes, open_bundle, set_pictures
 from florilege.models.reference_pictures import MOST
 from florilege.terminal import say, show
@@ -23,6 +24,7 @@ app = typer.Typer(
 @app.command("inspect")
 def _inspect_command(bundle: BundlePath, as_json: AsJson = False) -> None:
     """Print the content of a bundle: classes, heads, calibrated K, origin and files."""
+    bundle = local_bundle(str(bundle))
     _begin(f"{bundle}: reading its files and checking their hashes", as_json)
     opened = open_bundle(bundle)
     content = card(opened)
@@ -34,6 +36,7 @@ def _inspect_command(bundle: BundlePath, as_json: AsJson = False) -> None:
 @app.command("verify")
 def _verify_command(bundle: BundlePath, as_json: AsJson = False) -> None:
     """Check the hash of every file and that the bundle opens; the exit code is 4 if it fails."""
+    bundle = local_bundle(str(bundle))
     _begin(f"{bundle}: checking the hash of every file", as_json)
     content = verification(bundle)
     lines = [f"{'WRONG' if fault else 'ok':<6} {name}" for name, fault in content["files"].items()]

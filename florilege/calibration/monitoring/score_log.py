@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.record import CalibrationRecord
-from florilege.errors import DataError
+from florilege.errors import DataError, os_error_as
 from florilege.models.bundle import MODEL, PREPROCESS, Bundle
 from florilege.models.runtime import Runtime
 
@@ -200,13 +200,11 @@ def open_score_log(folder: str | Path, scorer: Scorer) -> Iterator[ScoreLog]:
     """
     with ExitStack() as copies:
         log = ScoreLog(scorer, copies)
-        try:
+        with os_error_as(DataError, f"the score log in {folder} cannot be read"):
             for path in sorted(Path(folder).glob(NAME)):
                 with suppress(FileNotFoundError), path.open("rb") as file:  # a server may delete it
                     for line in file:
                         log.add(line)
-        except OSError as error:
-            raise DataError(f"the score log in {folder} cannot be read: {error}") from error
         if not log.requests:
             raise DataError(
                 f"the score log in {folder} has no request of this network and head, only "

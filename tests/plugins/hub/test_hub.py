@@ -18,6 +18,7 @@ import yaml
 from florilege.errors import BundleError
 from florilege.models.bundle import open_bundle
 from florilege.plugins.hub import local_bundle
+from tests.pipeline_run import run
 from tests.plugins.hub.hub_host import Hub
 from tests.server import garden
 
@@ -102,6 +103,15 @@ def test_all_files_are_of_the_commit_of_the_manifest(
     monkeypatch.setattr("florilege.plugins.hub._hub", lambda: client)
     assert local_bundle("hf://org/garden@main") == commit
     assert revisions == ["1a2b3c"]
+
+
+@pytest.mark.parametrize("verb", ["inspect", "verify"])
+def test_a_bundle_is_looked_at_before_it_is_served(
+    verb: str, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = SimpleNamespace(errors=None, hf_hub_download=lambda *_, **__: bundle / "bundle.json")
+    monkeypatch.setattr("florilege.plugins.hub._hub", lambda: client)
+    assert "model.onnx" in json.loads(run("bundle", verb, "hf://org/garden", "--json"))["files"]
 
 
 def test_what_cannot_be_had_says_what_to_do(
