@@ -126,7 +126,7 @@ def _drawn(
         axes.plot(x, values, color=colour, linestyle=line, label=label,
                   marker=marker if len(x) <= 20 else None, markersize=4)  # fmt: skip
     if names[0] == "epoch":
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     elif min(x) > 0:
         axes.set_xscale("log")
     axes.ticklabel_format(axis="y", useOffset=False)

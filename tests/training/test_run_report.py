@@ -63,6 +63,12 @@ def test_each_curve_is_a_drawing_with_names_on_its_axes() -> None:
     assert "learning rate" in rate
 
 
+def test_the_axis_of_one_epoch_names_it_alone() -> None:
+    for texts in letters(_report_html("run", small_config("flora"), ROWS[:1])):
+        assert "1" in texts
+        assert not {"0.96", "0.98", "1.02", "1.04"} & texts
+
+
 def test_the_classes_taught_are_drawn_if_the_loss_reports_them() -> None:
     taught = [{**metrics_row(1, 0.5), "train_set_size": 4.9}, metrics_row(2, 0.75)]
     *_, last = letters(_report_html("run", small_config("flora"), taught))
