@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,9 @@ from florilege.server.app import create_app
 from florilege.server.process import bind
 from florilege.server.serve import GracefulServer
 from florilege.server.settings import Settings
+
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For clients of local servers: httpx reads all certificates for each client without one."""
 
 
 def wait_for(condition: Callable[[], bool], *, seconds: float = 15) -> None:

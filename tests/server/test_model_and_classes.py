@@ -23,7 +23,7 @@ from florilege.server.http.cached_responses import OWN_BYTES
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.http_client import identify, open_client
-from tests.server.server_thread import Running
+from tests.server.server_thread import NO_TLS, Running
 from tests.server.write_golden import GOLDEN
 
 
@@ -201,7 +201,10 @@ def test_every_class_and_its_picture_are_reached_whatever_its_id(served: Path) -
         }
         replace_files(served, files)
         # TestClient decodes a path twice
-        with Running(served) as running, httpx.Client(base_url=running.url) as client:
+        with (
+            Running(served) as running,
+            httpx.Client(base_url=running.url, verify=NO_TLS) as client,
+        ):
             for entry in client.get("/v1/classes").json()["classes"]:
                 id_ = entry["class_id"]
                 assert client.get(f"/{entry['taxon']['thumbnail']['url']}").content == view[id_]

@@ -41,7 +41,7 @@ from tests.server.gate import Gate
 from tests.server.http.test_api_keys import bearer, line
 from tests.server.metric_values import value
 from tests.server.server_process import ServeProcess
-from tests.server.server_thread import Running, wait_for
+from tests.server.server_thread import NO_TLS, Running, wait_for
 from tests.server.test_places import grown
 from tests.server.test_serve import ask, metrics
 
@@ -187,7 +187,7 @@ def test_a_bundle_of_other_classes_is_served_and_the_log_says_so(
     caplog.set_level(logging.INFO)
     with Running(served, plantnet=True) as running:
         for path in LISTS:
-            assert '"other"' not in httpx.get(running.url + path).text
+            assert '"other"' not in httpx.get(running.url + path, verify=NO_TLS).text
         table = open_bundle(served).classes
         renamed = ClassTable((replace(table[0], id="other"), *table.items[1:]))
         replace_files(served, {"classes.json": renamed.to_json().encode()})
@@ -195,7 +195,7 @@ def test_a_bundle_of_other_classes_is_served_and_the_log_says_so(
         assert "classes: 1 added, 1 removed" in caplog.text
         assert ask(running.port, "/v1/classes/other", None)[0] == 200
         for path in LISTS:  # nothing of the old bundle is cached
-            assert '"other"' in httpx.get(running.url + path).text
+            assert '"other"' in httpx.get(running.url + path, verify=NO_TLS).text
 
 
 def test_a_replaced_bundle_leaves_no_part_of_it_behind(tmp_path: Path) -> None:

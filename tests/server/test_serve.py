@@ -28,14 +28,15 @@ from florilege.server.serve import GracefulServer
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.server_process import ROOT, ServeProcess
-from tests.server.server_thread import Running, wait_for
+from tests.server.server_thread import NO_TLS, Running, wait_for
 from tests.server.thread_turns import turn_ms, turns_ms
 
 PHOTO = garden.encoded(garden.pixels(garden.COLOURS[4], side=900), "JPEG", quality=95)
 
 
 def ask(port: int, path: str = "/v1/identify", body: bytes | None = PHOTO) -> tuple[int, Any]:
-    response = httpx.request("GET" if body is None else "POST", url(port, path), content=body)
+    method = "GET" if body is None else "POST"
+    response = httpx.request(method, url(port, path), content=body, verify=NO_TLS)
     return response.status_code, response.json()
 
 
@@ -44,7 +45,7 @@ def url(port: int, path: str) -> str:
 
 
 def metrics(port: int) -> str:
-    return httpx.get(url(port, "/metrics")).text
+    return httpx.get(url(port, "/metrics"), verify=NO_TLS).text
 
 
 def start_upload(port: int, sent: bytes) -> http.client.HTTPConnection:

@@ -14,7 +14,7 @@ import pytest
 from florilege.server.answers.class_list import TaxonTable
 from tests.server import garden
 from tests.server.http_client import open_client
-from tests.server.server_thread import Running, wait_for
+from tests.server.server_thread import NO_TLS, Running, wait_for
 
 ROSE = garden.photo(0)
 
@@ -57,7 +57,10 @@ def test_other_requests_are_answered_during_long_work(
 
     monkeypatch.setattr("florilege.server.http.photo_routes.CHECKED_ON_THE_LOOP", 0)
     monkeypatch.setattr(function, wait_and_do)
-    with ThreadPoolExecutor() as pool, httpx.Client(base_url=running.url, timeout=30) as client:
+    with (
+        ThreadPoolExecutor() as pool,
+        httpx.Client(base_url=running.url, timeout=30, verify=NO_TLS) as client,
+    ):
         waiting = pool.submit(client.request, method, path, **sent)
         try:
             assert begun.wait(20)
@@ -105,7 +108,9 @@ def test_lists_and_similar_names_hold_up_nothing_else(
     busy: Running, monkeypatch: pytest.MonkeyPatch, method: str, path: str, sent: dict[str, Any]
 ) -> None:
     monkeypatch.setattr("florilege.server.http.request.PARSED_ON_THE_LOOP", 10)
-    assert httpx.request(method, busy.url + path, timeout=10, **sent).status_code == 200
+    assert (
+        httpx.request(method, busy.url + path, timeout=10, verify=NO_TLS, **sent).status_code == 200
+    )
 
 
 @pytest.mark.parametrize("request_line", CHEAP)
@@ -114,7 +119,7 @@ def test_lists_and_similar_names_are_refused_where_too_many_wait(
 ) -> None:
     method, path = request_line.split()
     monkeypatch.setattr(busy.engine.lookups, "limit", 1)
-    with httpx.Client(base_url=busy.url, timeout=10) as client:
+    with httpx.Client(base_url=busy.url, timeout=10, verify=NO_TLS) as client:
         for _ in range(2):  # the connection is still good
             response = client.request(method, path)
             assert (response.status_code, response.headers["retry-after"]) == (503, "1")
@@ -133,7 +138,8 @@ def test_a_list_that_several_wait_for_is_written_once(
 
     monkeypatch.setattr(TaxonTable, "find", count_and_find)
     with ThreadPoolExecutor(4) as pool:
-        waiting = [pool.submit(httpx.get, f"{running.url}/v1/classes?limit=7") for _ in range(4)]
+        path = f"{running.url}/v1/classes?limit=7"
+        waiting = [pool.submit(httpx.get, path, verify=NO_TLS) for _ in range(4)]
         try:
             wait_for(lambda: running.engine.lookups.depth == 4)
         finally:
@@ -145,11 +151,12 @@ def test_a_list_that_is_cached_waits_for_nothing(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for path in ("/v1/classes?limit=4", "/v2/species?page=1&pageSize=2", "/v2/species?lang=fr"):
-        first = httpx.get(running.url + path)
+        first = httpx.get(running.url + path, verify=NO_TLS)
         with monkeypatch.context() as full:
             full.setattr(running.engine.lookups, "limit", 0)
-            again = httpx.get(running.url + path)
-            assert httpx.get(f"{running.url}{path}&lang=fr&prefix=x&q=x").status_code in (400, 503)
+            again = httpx.get(running.url + path, verify=NO_TLS)
+            other = f"{running.url}{path}&lang=fr&prefix=x&q=x"
+            assert httpx.get(other, verify=NO_TLS).status_code in (400, 503)
         assert (again.status_code, again.content) == (200, first.content)
 
 

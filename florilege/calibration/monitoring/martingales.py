@@ -31,6 +31,9 @@ _STAKES = np.array([0.9, 0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005])
 _WAVES = np.arange(1, 5)
 _SWINGS = np.array([0.9, 0.5, 0.2, 0.05])
 ROWS_AT_ONCE = 1024
+# A stake keeps at least a tenth at each row, so within a block running sums lie less than a factor
+# of 10^70 apart: none underflows.
+_BLOCK = 64
 
 
 class _Capital:
@@ -53,16 +56,21 @@ class _Capital:
         ``log_gains`` are the logs of the factors by which each player's stake changes at each row,
         ``(rows, players)``. Under the hypothesis no factor may exceed 1 on average.
         """
+        parts = [log_gains[start : start + _BLOCK] for start in range(0, len(log_gains), _BLOCK)]
+        return np.concatenate([np.empty(0), *map(self._play_block, parts)])
+
+    def _play_block(self, log_gains: Floats) -> Floats:
         count = self.rows + np.arange(1, len(log_gains) + 1)  # rows played after each
         entering = -np.log(count + 1.0) - np.log(count + 2.0)  # the share of the next row
         gains = np.cumsum(log_gains / self.cluster_size, axis=0)  # (rows, players)
         # A share that enters at a row grows by the gains of later rows alone. Divided by the gains
         # so far, the shares add up to a running sum: no loop over the rows.
         started = np.concatenate([self.logs[np.newaxis], entering[:, np.newaxis] - gains])
-        in_game = gains + np.logaddexp.accumulate(started, axis=0)[1:]  # (rows, players)
-        if len(in_game):
-            self.logs, self.rows = in_game[-1].copy(), int(count[-1])
-        mean = np.logaddexp.reduce(in_game, axis=1) - np.log(self.logs.size)
+        top = started.max(axis=0)
+        in_game = gains + top + np.log(np.exp(started - top).cumsum(axis=0)[1:])  # (rows, players)
+        self.logs, self.rows = in_game[-1].copy(), int(count[-1])
+        most = in_game.max(axis=1)
+        mean = most + np.log(np.exp(in_game - most[:, np.newaxis]).mean(axis=1))
         # The shares 1 / (k (k + 1)) up to row k sum to 1 - 1 / (k + 1), so this is left of the
         # capital.
         held_back = -np.log(count + 2.0)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.cautions import cautions
@@ -33,8 +34,13 @@ def squares(data: str) -> Path:
     return Path(data)
 
 
+@pytest.fixture(scope="module")
+def fingerprints() -> NDArray[np.uint64]:
+    return np.stack([fingerprint(look_at(encoded(scene(seed)))) for seed in SCENES])
+
+
 @pytest.fixture
-def bundle(tmp_path: Path, data: Path) -> Bundle:
+def bundle(tmp_path: Path, data: Path, fingerprints: NDArray[np.uint64]) -> Bundle:
     train, val = (
         [photo_hash(photo.read_bytes()) for photo in (data / split).rglob("*.png")]
         for split in ("train", "val")
@@ -42,8 +48,7 @@ def bundle(tmp_path: Path, data: Path) -> Bundle:
     train.append(photo_hash(encoded(scene(0))))
     copy = make_bundle(tmp_path / "b")
     papers = b'{"data": "d", "checkpoint_chosen_on": "val"}'
-    words = np.stack([fingerprint(look_at(encoded(scene(seed)))) for seed in SCENES])
-    hashes = replace(PhotoHashes.of(train, val), fingerprints=words).to_bytes()
+    hashes = replace(PhotoHashes.of(train, val), fingerprints=fingerprints).to_bytes()
     return replace_files(copy.path, {"provenance.json": papers, PHOTOS: hashes})
 
 

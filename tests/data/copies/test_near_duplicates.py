@@ -16,14 +16,19 @@ SIDE = 240
 def scene(seed: int, *, leaves: int = 60, light: float = 1.0, moved: float = 0.0) -> Image.Image:
     """Leaves on soil; ``moved`` lets the wind move each by so many pixels."""
     random, wind = np.random.default_rng(seed), np.random.default_rng(1000 + seed)
-    y, x = np.mgrid[0:SIDE, 0:SIDE]
+    across = np.arange(SIDE)
     picture = np.empty((SIDE, SIDE, 3))
     picture[:] = random.uniform(60, 120, 3)
     for _ in range(leaves):
         middle, radii = random.uniform(0, SIDE, 2), random.uniform(6, 40, 2)
         middle = middle + moved * wind.normal(size=2)
-        inside = ((x - middle[0]) / radii[0]) ** 2 + ((y - middle[1]) / radii[1]) ** 2 < 1
-        picture[inside] = random.uniform(0, 255, 3) * light
+        x, y = ((across - centre) / radius for centre, radius in zip(middle, radii, strict=True))
+        rows, columns = (np.flatnonzero(abs(axis) < 1) for axis in (y, x))
+        around = np.ix_(rows, columns)  # the leaf lies in this part
+        inside = y[rows, np.newaxis] ** 2 + x[columns] ** 2 < 1
+        picture[around] = np.where(
+            inside[..., np.newaxis], random.uniform(0, 255, 3) * light, picture[around]
+        )
     return Image.fromarray(np.clip(picture, 0, 255).astype(np.uint8))
 
 

@@ -34,7 +34,7 @@ from florilege.server.engine import MAX_QUEUE, MIN_QUEUE
 from florilege.server.process import LOOP_TURN_MS, MOST_FILES, PHOTO_TURN_MS
 from tests.server import garden
 from tests.server.server_process import ROOT, ServeProcess
-from tests.server.server_thread import wait_for
+from tests.server.server_thread import NO_TLS, wait_for
 from tests.server.thread_turns import turn_ms, turns_ms
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -77,7 +77,7 @@ class Workers(ServeProcess):
 
     def metrics(self) -> dict[str, float]:
         """All samples by name and labels."""
-        text = httpx.get(f"http://127.0.0.1:{self.port}/metrics").text
+        text = httpx.get(f"http://127.0.0.1:{self.port}/metrics", verify=NO_TLS).text
         return {
             " ".join(
                 [sample.name, *(text for _, text in sorted(sample.labels.items()))]
