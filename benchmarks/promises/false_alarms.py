@@ -70,7 +70,8 @@ def make_pair(
     common, networks = errors(), []
     for size in (1.0, worse):
         points = means[labels] + size * (np.sqrt(shared) * common + np.sqrt(1 - shared) * errors())
-        logits = np.log(prior) - ((points[:, np.newaxis] - means) ** 2).sum(axis=2) / 2
+        # The square of each point is the same for all classes, so that it cancels in the scores.
+        logits = np.log(prior) + points @ means.T - (means**2).sum(axis=1) / 2
         networks.append(scores(logits, "softmax"))
     return Pair(labels=labels, scores=(networks[0], networks[1]), plants=plants)
 
@@ -84,10 +85,11 @@ def comparison(
     for values in pair.scores:
         rule = calibrate("average_k", values[val], average_k=k)
         assert rule.lambda_val is not None
-        hits, sizes = [], []
+        hits, sizes, of_test = [], [], values[test]
+        best = of_test.argmax(axis=1)
         for factor in (1.0, *NEARBY):
-            inside = values[test] >= factor * rule.lambda_val
-            inside[rows, values[test].argmax(axis=1)] = True
+            inside = of_test >= factor * rule.lambda_val
+            inside[rows, best] = True
             hits.append(inside[rows, labels])
             sizes.append(inside.sum(axis=1))
         slope = (hits[1].mean() - hits[2].mean()) / (sizes[1].mean() - sizes[2].mean())

@@ -24,6 +24,7 @@ def draw(random: np.random.Generator, rows: int, *, prior: NDArray[np.float64] =
     """Draw species by a prior, photos by their Gaussian, and give the posterior under ``PRIOR``."""
     labels = random.choice(CLASSES, rows, p=prior)
     points = MEANS[labels] + random.standard_normal((rows, 4))
-    squared = ((points[:, np.newaxis] - MEANS) ** 2).sum(axis=2)
-    joint = PRIOR * np.exp(-squared / 2)
+    # The square of each point is the same for all species, so that it cancels.
+    logits = points @ MEANS.T - (MEANS**2).sum(axis=1) / 2
+    joint = PRIOR * np.exp(logits - logits.max(axis=1, keepdims=True))
     return Sample(joint / joint.sum(axis=1, keepdims=True), labels)

@@ -393,7 +393,7 @@ def test_a_bundle_that_cannot_be_written_is_refused_before_any_photo_is_scored(
 ) -> None:
     monkeypatch.setattr(calibration, "outputs_of", None)
     (bundle.path / ".lock").mkdir()  # even an administrator cannot write this
-    with pytest.raises(BundleError, match="unchanged"):
+    with pytest.raises(BundleError, match="changed nothing"):
         calibrate_bundle(bundle.path, data)
 
 

@@ -5,6 +5,7 @@ of a nearest-colour model; the calibration is the project's own, on pictures wri
 """
 
 import io
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -159,16 +160,25 @@ def plant(folder: Path) -> Path:
     return folder
 
 
-def validation_folder(folder: Path, *, split: str = "val", seed: int = 7) -> Path:
-    """Write one split of an ImageFolder: colours scattered so that neighbours overlap."""
+@cache
+def scattered(seed: int) -> tuple[tuple[bytes, ...], ...]:
+    """PNGs of each flower, their colours scattered so that neighbours overlap."""
     generator = np.random.default_rng(seed)
-    for index, flower in enumerate(FLOWERS):
+
+    def png(colour: np.ndarray) -> bytes:
+        colour = colour + generator.normal(0.0, 0.15, 3)
+        return encoded(pixels(colour, seed=int(generator.integers(2**31))))
+
+    return tuple(tuple(png(colour) for _ in range(PER_CLASS)) for colour in COLOURS)
+
+
+def validation_folder(folder: Path, *, split: str = "val", seed: int = 7) -> Path:
+    """Write one split of an ImageFolder."""
+    for flower, pictures in zip(FLOWERS, scattered(seed), strict=True):
         target = folder / split / flower[0]
         target.mkdir(parents=True)
-        for number in range(PER_CLASS):
-            colour = COLOURS[index] + generator.normal(0.0, 0.15, 3)
-            picture = pixels(colour, seed=int(generator.integers(2**31)))
-            (target / f"{number:03}.png").write_bytes(encoded(picture))
+        for number, picture in enumerate(pictures):
+            (target / f"{number:03}.png").write_bytes(picture)
     return folder
 
 

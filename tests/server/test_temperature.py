@@ -16,6 +16,7 @@ from florilege.calibration.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.calibrate.gate import compare_outputs
 from florilege.calibration.calibrate.photo_outputs import bundle_outputs
+from florilege.calibration.monitoring import recalibration
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
@@ -125,9 +126,12 @@ def test_answers_over_http_and_on_the_command_line_agree(twins: Twins, tmp_path:
     assert point.lambda_val == hot[0]["set"]["lambda"]
 
 
-def test_thresholds_from_traffic_agree(twins: Twins, tmp_path: Path) -> None:
+def test_thresholds_from_traffic_agree(
+    twins: Twins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recalibration, "FEWEST_REQUESTS", 100)
     random, results = np.random.default_rng(4), []
-    photos = [encoded(square(int(random.integers(3)), random)) for _ in range(520)]
+    photos = [encoded(square(int(random.integers(3)), random)) for _ in range(110)]
     for path, temperature in zip(twins[:2], (2.0, 1.0), strict=True):
         log = tmp_path / path.name
         with open_client(path, score_log=log) as client:

@@ -32,8 +32,8 @@ _WAVES = np.arange(1, 5)
 _SWINGS = np.array([0.9, 0.5, 0.2, 0.05])
 ROWS_AT_ONCE = 1024
 # A stake keeps at least a tenth at each row, so within a block running sums lie less than a factor
-# of 10^70 apart: none underflows.
-_BLOCK = 64
+# of 10^130 apart: none underflows.
+_BLOCK = 128
 
 
 class _Capital:

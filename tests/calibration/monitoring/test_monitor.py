@@ -49,10 +49,11 @@ class Photos:
         own = random.standard_normal((rows, 4))
         values = own if a_plant == 1 else np.sqrt(0.6) * of_plants + np.sqrt(0.4) * own
         points = MEANS[self.labels] + blur * values
-        logits = np.log(PRIOR) - ((points[:, np.newaxis] - MEANS) ** 2).sum(axis=2) / 2
+        squares = (points**2).sum(axis=1, keepdims=True) + (MEANS**2).sum(axis=1)
+        logits = np.log(PRIOR) + points @ MEANS.T - squares / 2
         self.scores = scores(logits, "softmax")
         self.best = self.scores.max(axis=1)
-        self.energy = np.logaddexp.reduce(logits, axis=1)
+        self.energy = np.log(np.exp(logits).sum(axis=1))
 
     def sizes(self, lambda_val: float) -> NDArray[np.int64]:
         return np.asarray((self.scores >= lambda_val).sum(axis=1))
