@@ -192,6 +192,12 @@ def _joined(state: State, *, weight: str, norm: str, eps: float, bias: bool) -> 
     return (before - mean) * scale + state[f"{norm}bias"]
 
 
+@pytest.fixture
+def without_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports for what they say; writing the drawings takes longer than all else."""
+    monkeypatch.setattr("florilege.calibration.report.html_page._svg", lambda _figure: "")
+
+
 @pytest.fixture(scope="session")
 def browser_and_loop() -> Iterator[tuple[Any, asyncio.AbstractEventLoop]]:
     """One browser for all tests of a process, and the loop that its driver runs."""

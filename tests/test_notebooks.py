@@ -18,6 +18,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ip
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("without_drawings")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By IPython in this process, where torch is imported already."""

@@ -132,6 +132,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("without_drawings")
 def test_the_tutorial_runs_as_it_stands(place: Path) -> None:
     text = (DOCS / "tutorial.md").read_text("utf-8").replace("tf_efficientnet_lite0", SMALL)
     marked = re.findall(r"<!-- tested -->\n```sh\n(.*?)```", text, re.DOTALL)

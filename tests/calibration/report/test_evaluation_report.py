@@ -46,12 +46,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, data: str) -> Path:
     return result.path
 
 
-@pytest.fixture
-def without_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages for what they say; writing the drawings takes longer than all else."""
-    monkeypatch.setattr("florilege.calibration.report.html_page._svg", lambda _figure: "")
-
-
 WITHOUT_DRAWINGS = pytest.mark.usefixtures("without_drawings")
 
 

@@ -15,6 +15,8 @@ from tests.florilege.fit.in_process import Steps
 
 DATA = "flora:train=120,val=100,test=60"
 
+pytestmark = pytest.mark.usefixtures("without_drawings")
+
 
 def test_one_command_makes_a_calibrated_bundle_and_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,8 @@ from tests.florilege.fit.in_process import Steps
 from tests.florilege.flower_host import FlowerHost, flower_host
 from tests.models.imported.graphs import timm_folder
 
+pytestmark = pytest.mark.usefixtures("without_drawings")
+
 
 def free_port() -> str:
     with bind("127.0.0.1", 0) as listener:
