@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +20,7 @@ import typer
 import typer.main
 from typer.testing import CliRunner
 
-from florilege import cli
+from florilege import cli, run_bundle
 from florilege.errors import (
     BundleError,
     DataError,
@@ -312,8 +313,17 @@ def test_a_verb_whose_extra_is_missing_names_it(monkeypatch: pytest.MonkeyPatch)
     assert ".[train]" in result.output
 
 
-def test_a_run_folder_that_is_not_trained_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_run_folder_that_is_not_trained_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
+
+    def step(words: Sequence[Any], *, results: bool) -> None:  # here, where torch may be loaded
+        outcome = run(*map(str, words))
+        assert outcome.exit_code == 4
+        raise BundleError(outcome.output)
+
+    monkeypatch.setattr(run_bundle, "run_step", step)
     (tmp_path / "config.yaml").write_text("data: flora\n")
     result = run("predict", str(tmp_path), "photo.png")
     assert result.exit_code == 4

@@ -57,7 +57,8 @@ def test_blocks_of_any_length_give_the_same_record(
     training_features = np.random.default_rng(9).normal(size=(20, dimensions))
     reference = Reference.of(training_features, np.arange(20) % 2)
     expected = fitted(scoring, reference, classes)
-    for at_once, numbers, small in ((44, 1 << 30, 100), (512, 4 * dimensions, 7), (512, 1, 1000)):
+    four = 4 * max(classes, dimensions)  # rows of whichever is wider, and more of the other
+    for at_once, numbers, small in ((44, 1 << 30, 100), (512, four, 7), (512, 1, 1000)):
         monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "ROWS_AT_ONCE", at_once)
         monkeypatch.setattr(
             florilege.calibration.calibrate.photo_outputs, "NUMBERS_AT_ONCE", numbers

@@ -3,8 +3,6 @@
 import json
 import logging
 import sys
-from contextlib import closing
-from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -85,20 +83,3 @@ def test_the_flags_choose_form_and_level(bundle: Path) -> None:
         *("time", "level", "message"),
         *("id", "request_id", "method", "route", "status", "code", "ms"),
     }
-
-
-def test_what_strangers_damage_leaves_no_line_in_the_log(bundle: Path) -> None:
-    headers = {"Content-Type": "multipart/form-data; boundary=b"}
-    form = b"--b\r\nno header\r\n\r\n--b--"
-    with ServeProcess(bundle) as served:
-        lines = len(served.lines)
-        for method, path, body in (("POST", "/v1/identify", form), ("no method", "/", b"")):
-            with closing(HTTPConnection("127.0.0.1", served.port)) as stranger:
-                stranger.request(method, path, body, headers)
-                assert stranger.getresponse().status == 400
-        served.process.terminate()
-        served.process.wait(20)
-    assert [line.split(maxsplit=2)[2] for line in served.lines[lines:]] == [
-        "stopping: not ready, the port closes soon\n",
-        "stopped\n",
-    ]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -134,11 +135,20 @@ def test_a_proxy_of_this_machine_names_its_clients(
 
 
 def test_a_second_signal_cuts_the_notice_short(bundle: Path) -> None:
+    """The process has also been sent what is no request, which leaves no line in the log."""
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    form = b"--b\r\nno header\r\n\r\n--b--"
     with ServeProcess(bundle, "--drain-notice-s", "600") as served:
+        lines = len(served.lines)
+        for method, path, body in (("POST", "/v1/identify", form), ("no method", "/", b"")):
+            with closing(http.client.HTTPConnection("127.0.0.1", served.port)) as stranger:
+                stranger.request(method, path, body, headers)
+                assert stranger.getresponse().status == 400
         served.process.send_signal(signal.SIGTERM)
         wait_for(lambda: ask(served.port, "/readyz", None)[0] == 503)
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(20) == 0
+    assert all(" INFO stop" in line or "route=/readyz" in line for line in served.lines[lines:])
     assert served.lines[-1].endswith(" INFO stopped\n")
 
 
@@ -177,22 +187,50 @@ def test_a_port_that_is_taken_meanwhile_is_a_clear_error(bundle: Path) -> None:
             server.run(sockets=[second])
 
 
+@pytest.fixture(scope="module")
+def metrics_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("serve") / "metrics"
+
+
+@pytest.fixture(scope="module")
+def shared(bundle: Path, metrics_folder: Path) -> Iterator[ServeProcess]:
+    """A process that cannot import torch, and whose environment names a folder for metrics."""
+    program = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "torchvision", "onnx", "data", "training"}:
+            raise ImportError(f"{name} is blocked")
+sys.meta_path.insert(0, Refuse())
+from florilege.server.cli import app
+app()
+"""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PROMETHEUS_MULTIPROC_DIR", str(metrics_folder))
+        process = ServeProcess(bundle, program=("-c", program))
+    with process:
+        yield process
+
+
+def test_the_server_starts_and_answers_where_torch_cannot_be_imported(shared: ServeProcess) -> None:
+    status, document = ask(shared.port)
+    assert status == 200
+    assert document["set"]["size"] >= 1
+
+
 def test_a_server_writes_no_metrics_into_a_folder_of_others(
-    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared: ServeProcess, metrics_folder: Path
 ) -> None:
     """There files are named after process ids, and in containers all servers have the same."""
-    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "metrics"))
-    with ServeProcess(bundle) as served:
-        assert "florilege_requests_in_progress 1.0" in metrics(served.port)
-    assert not (tmp_path / "metrics").exists()
+    assert "florilege_requests_in_progress 1.0" in metrics(shared.port)
+    assert not metrics_folder.exists()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_the_event_loop_and_photos_ask_for_long_turns(bundle: Path) -> None:
-    with ServeProcess(bundle) as served:
-        ask(served.port)
-        assert turn_ms(served.process.pid) == LOOP_TURN_MS
-        assert turns_ms(served.process.pid) == {LOOP_TURN_MS, PHOTO_TURN_MS}
+def test_the_event_loop_and_photos_ask_for_long_turns(shared: ServeProcess) -> None:
+    ask(shared.port)
+    assert turn_ms(shared.process.pid) == LOOP_TURN_MS
+    assert turns_ms(shared.process.pid) == {LOOP_TURN_MS, PHOTO_TURN_MS}
 
 
 @pytest.mark.parametrize(
@@ -214,20 +252,3 @@ def test_a_calibration_of_another_network_is_refused(served: Path) -> None:
         replace_files(served, {"calibration.json": content})
         with pytest.raises(BundleError, match="another network"):
             create_app(Settings(bundle=served))
-
-
-def test_the_server_starts_and_answers_where_torch_cannot_be_imported(bundle: Path) -> None:
-    program = """
-import sys
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "torchvision", "onnx", "data", "training"}:
-            raise ImportError(f"{name} is blocked")
-sys.meta_path.insert(0, Refuse())
-from florilege.server.cli import app
-app()
-"""
-    with ServeProcess(bundle, program=("-c", program)) as served:
-        status, document = ask(served.port)
-        assert status == 200
-        assert document["set"]["size"] >= 1

@@ -191,7 +191,7 @@ def test_consent_is_taken_back_after_a_restart_and_nothing_remains_on_the_disk(
 def test_a_full_store_refuses_photos_whole_and_lets_consent_be_taken_back(
     bundle: Path, store: Path
 ) -> None:
-    with serving(bundle, store, feedback_max_bytes=200_000) as client:
+    with serving(bundle, store, feedback_max_bytes=100_000) as client:
         answers = []
         while True:
             answers.append(identify(client, PHOTO))
