@@ -1,6 +1,7 @@
 """Calibrating a bundle from the score log of its server, on files, through the command."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -37,11 +38,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_data(tmp_path_factory.mktemp("live") / "d", rows=60, splits=("val",)))
 
 
-@pytest.fixture
-def bundle(tmp_path: Path, data: str) -> Bundle:
-    path = make_bundle(tmp_path / "b").path
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory: pytest.TempPathFactory, data: str) -> Path:
+    path = make_bundle(tmp_path_factory.mktemp("calibrated") / "b").path
     calibrate_bundle(path, data, ks=[2, 3], head="sccp", score_kind="softmax")
-    return open_bundle(path)
+    return path
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, calibrated: Path) -> Bundle:
+    return open_bundle(shutil.copytree(calibrated, tmp_path / "b"))
 
 
 def live(
