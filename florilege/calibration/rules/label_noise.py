@@ -332,11 +332,11 @@ def _highest_mean(means: Floats, limit: float) -> Floats:
         array([0.01, 0.57, 1.  ])
     """
     low, high = means, np.ones_like(means)
-    for _ in range(50):  # bisection
-        middle = (low + high) / 2
-        with np.errstate(divide="ignore", invalid="ignore"):
-            inside = np.nan_to_num(means * np.log(means / middle), copy=False)
-            outside = np.nan_to_num((1 - means) * np.log((1 - means) / (1 - middle)), copy=False)
-        fits = inside + outside <= limit
-        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0 log 0 is 0
+        entropy = np.nan_to_num(means * np.log(means))
+        entropy += np.nan_to_num((1 - means) * np.log1p(-means))
+        for _ in range(50):  # bisection
+            middle = (low + high) / 2
+            fits = entropy - means * np.log(middle) - (1 - means) * np.log1p(-middle) <= limit
+            low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     return high

@@ -250,10 +250,11 @@ def test_the_search_is_that_of_a_loop_over_thresholds_for_any_batches(
 
 def test_memory_does_not_grow_with_the_classes() -> None:
     def peak(classes: int) -> int:
+        every = np.random.default_rng(0).random((40, 100, classes)) ** 8  # not traced
+
         def blocks() -> Iterator[tuple[Floats, Ints]]:
-            random = np.random.default_rng(0)
-            for _ in range(40):
-                yield random.random((100, classes)) ** 8, np.zeros(100, dtype=np.int64)
+            for block in every:
+                yield block.copy(), np.zeros(100, dtype=np.int64)
 
         scoring = Scoring(head="h", score_kind="sigmoid")
         counts = np.ones(classes, dtype=np.int64)
