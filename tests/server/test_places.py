@@ -1,5 +1,6 @@
 """Place and season over HTTP, from Python and on the command line."""
 
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -275,9 +276,10 @@ def test_a_model_without_a_table_refuses_a_place(bundle: Path) -> None:
         assert client.get("/v1/model").json()["places"] is None
 
 
-def test_a_later_calibration_keeps_the_table_unless_told_otherwise(tmp_path: Path) -> None:
-    bundle = grown(tmp_path)
-    data = str(tmp_path / "photos")
+def test_a_later_calibration_keeps_the_table_unless_told_otherwise(
+    tmp_path: Path, placed: Path
+) -> None:
+    bundle, data = Path(shutil.copytree(placed, tmp_path / "b")), str(placed.parent / "photos")
     before = open_bundle(bundle).manifest.files[OCCURRENCES]
     calibrate_bundle(bundle, data, "val", device="cpu", ks=[2.0])
     opened = open_bundle(bundle)
