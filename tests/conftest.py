@@ -20,6 +20,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's; each core has a proces
 for _verb in ("CALIBRATE", "EVALUATE", "PREDICT"):  # tests of the store name a folder of their own
     os.environ.setdefault(f"FLORILEGE_{_verb}_OUTPUT_CACHE", "none")
 os.fsync = lambda fd: None  # no test cuts the power, and thousands wait for the disk
+if hasattr(os, "SCHED_BATCH"):  # more processes than cores: each is interrupted less often
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 # A client reads all certificates of the machine, and hundreds of requests have one of their own.
 _context = functools.cache(ssl.create_default_context)
 ssl.create_default_context = _context  # type: ignore[assignment]  # its arguments are hashable
