@@ -121,8 +121,10 @@ def test_memory_of_one_photo_is_there_for_the_next() -> None:
 
 
 def test_systems_without_these_settings_do_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())  # no mallopt
+    opened = list[None]()
+    monkeypatch.setattr(ctypes, "CDLL", opened.append)  # gives None, which has no mallopt
     tune_malloc()
+    assert opened == [None]  # the program's own library was asked
 
 
 def of_new_thread(work: Callable[[], object]) -> None:
